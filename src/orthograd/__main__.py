@@ -1,0 +1,5 @@
+"""``python -m orthograd``."""
+
+from .cli import main
+
+main()

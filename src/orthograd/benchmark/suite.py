@@ -1,0 +1,42 @@
+"""All claims, in order, one by one: a long run shows its figures as they come."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from .claim import Claim
+from .cost import graph_cost, step_cost
+from .memory import extra_memory, synchronisations
+from .precision import precision
+
+
+def measure(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
+    """Every claim that can be measured on a device."""
+    networks = ["ResNet-18"] if quick else ["ResNet-18", "GPT-2 small"]
+    rounds = 9 if quick else 25
+    yield from precision(device, sizes=(1_000, 100_000)) if quick else precision(device)
+    for network in networks:
+        yield from extra_memory(device, networks=[network])
+    if device.type == "cuda":
+        yield from synchronisations()
+    costs = [partial(step_cost, device, rounds=rounds)]
+    if device.type == "cuda":
+        costs.append(partial(graph_cost, rounds=rounds))
+    for cost in costs:
+        for network in networks:
+            yield from cost(networks=[network])
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """What the figures were measured on."""
+    name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()} CPU"
+    return {
+        "device": name,
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,5 @@
+"""⊥Grad at speed: the mathematics of `orthograd.projection` for CPU, CUDA and sharded tensors."""
+
+from .projector import Projector
+
+__all__ = ["Projector"]

@@ -1,0 +1,161 @@
+"""⊥Grad on the CPU: one pass over a tensor for its sums, one to change its gradient, while the cache holds it.
+
+Gradients far from parallel to their weight, which is nearly all of them, take float32 dot products and one
+fused multiplication. The rest goes the careful way of `orthograd.engine.dense`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from . import dense
+from .dense import Pair, Segment, changed, flattened, pieces
+from .moments import merged, rounding_of
+
+# Elements a piece: it stays in the last cache between its three dot products, and float32 sums of so many products
+# are off by 2e-6 (measured).
+CHUNK = 1 << 21
+# Elements of a tensor up to which it is cheaper to copy it and take it together with others.
+# Together they may be so many that temporaries in float64 stay under 1 MiB.
+SMALL, TOGETHER = 4096, 1 << 14
+# cos² of gradient and weight up to which that leaves less than 1e-6 of the one in the other.
+FAR_FROM_PARALLEL = 0.05
+# The same for sums in float64.
+WIDE = 1 - 1e-8
+# Below this mean, squares in float32 run into the subnormal numbers.
+SMALLEST_MEAN_SQUARE = 1e-31
+KEPT = 0.0, 1.0, False
+ONE = {dtype: torch.ones(1, dtype=dtype) for dtype in (torch.float32, torch.float64)}
+
+Moments = tuple[float, float, float]
+
+
+class Plan(dense.Plan):
+    """`dense.Plan` for segments that lie on the CPU."""
+
+    def project_(self, *, renormalize: bool) -> None:
+        """Replace each gradient by what ⊥Grad makes of it, one segment after the other."""
+        if self.rows:
+            super().project_(renormalize=renormalize)
+            return
+        single, small = _sorted_by_size(self.segments)
+        for collection in small:
+            _project_small_(collection, renormalize)
+        # Backwards: what is touched last is still in the cache when the base optimizer begins, with the first.
+        for pairs in reversed(single):
+            flat = [flattened(*pair) or pair for pair in pairs]
+            self._change_(flat, _moments(flat), renormalize)
+
+    def measure(self) -> Tensor:
+        """The table of moments, one row per segment."""
+        return torch.tensor([_moments(pairs) for pairs in self.segments], dtype=torch.float64)
+
+    def apply_(self, table: Tensor, *, renormalize: bool) -> None:
+        """Project every gradient in place, by a table of moments."""
+        for pairs, row in zip(self.segments, table.tolist(), strict=True):
+            self._change_(pairs, row, renormalize)
+
+    def _change_(self, pairs: Segment, moments: Sequence[float], renormalize: bool) -> None:
+        change = _change(moments, renormalize, max(rounding_of(pair.gradient.dtype) for pair in pairs))
+        for pair in pairs:
+            _change_(pair, *change)
+
+
+def _sorted_by_size(segments: Sequence[Segment]) -> tuple[list[Segment], list[list[Pair]]]:
+    """Segments to take one by one, and collections of small tensors of one dtype to take together."""
+    single: list[Segment] = []
+    small: dict[torch.dtype, list[list[Pair]]] = defaultdict(lambda: [[]])
+    room: dict[torch.dtype, int] = defaultdict(lambda: TOGETHER)
+    for pairs in segments:
+        size, dtype = pairs[0].gradient.numel(), pairs[0].gradient.dtype
+        if len(pairs) > 1 or size > SMALL:
+            single.append(pairs)
+            continue
+        if size > room[dtype]:
+            small[dtype].append([])
+            room[dtype] = TOGETHER
+        small[dtype][-1].append(pairs[0])
+        room[dtype] -= size
+    return single, [collection for collections in small.values() for collection in collections]
+
+
+def _project_small_(pairs: list[Pair], renormalize: bool) -> None:
+    """Small tensors, copied one behind the other: there are many, and each call of torch costs the same."""
+    sizes, dtype = [pair.gradient.numel() for pair in pairs], pairs[0].gradient.dtype
+    lengths, largest = torch.tensor(sizes), torch.finfo(dtype).max
+    g, w = (
+        torch.cat([t if t.ndim == 1 else t.flatten() for t in column]).double() for column in zip(*pairs, strict=True)
+    )
+    factors = ((w, w), (g, w), (g, g))
+    sums = (torch.segment_reduce(x * y, "sum", lengths=lengths, unsafe=True).tolist() for x, y in factors)
+    changes = []
+    for pair, square, product, gradient_square in zip(pairs, *sums, strict=True):
+        moments = _from_sums(square, product, gradient_square, WIDE) or dense.moments(*pair).tolist()
+        changes.append(_change(moments, renormalize, rounding_of(dtype))[:2])
+    c, s = torch.tensor(changes, dtype=torch.float64).repeat_interleave(lengths, dim=0).unbind(1)
+    parts = g.addcmul(c, w, value=-1).mul_(s).clamp_(-largest, largest).split(sizes)
+    changed = [(p.gradient, part) for p, part, change in zip(pairs, parts, changes, strict=True) if change != KEPT[:2]]
+    if changed:
+        torch._foreach_copy_([g for g, _ in changed], [part if g.ndim == 1 else part.view_as(g) for g, part in changed])
+
+
+def _moments(pairs: Segment) -> Sequence[float]:
+    """(B, c, R) of a segment."""
+    rows = [_quick_moments(*pair) or dense.moments(*pair).tolist() for pair in pairs]
+    return rows[0] if len(rows) == 1 else merged(torch.tensor(rows, dtype=torch.float64)).tolist()
+
+
+def _quick_moments(gradient: Tensor, weight: Tensor) -> Moments | None:
+    """(B, c, R) from float32 dot products summed in float64; None where these cannot be trusted."""
+    dtype = torch.float64 if gradient.dtype == torch.float64 else torch.float32
+    square = product = gradient_square = 0.0
+    is_ready = gradient.dtype == weight.dtype == dtype
+    for x, y in pieces(gradient, weight, CHUNK if is_ready else dense.CHUNK):
+        if not is_ready or x.ndim != 1:
+            x, y = x.to(dtype).flatten(), y.to(dtype).flatten()
+        # One stream from memory at a time, then both from the cache: faster than ⟨g, w⟩ first.
+        square += torch.dot(y, y).item()
+        gradient_square += torch.dot(x, x).item()
+        product += torch.dot(x, y).item()
+    if min(square, gradient_square) < SMALLEST_MEAN_SQUARE * gradient.numel():
+        return None
+    return _from_sums(square, product, gradient_square, FAR_FROM_PARALLEL)
+
+
+def _from_sums(square: float, product: float, gradient_square: float, largest_cosine_square: float) -> Moments | None:
+    """(B, c, R) from ‖w‖², ⟨g, w⟩ and ‖g‖², unless R would lose too many digits by it."""
+    radial_square = product * product / square if square > 0 else math.nan
+    if not radial_square <= largest_cosine_square * gradient_square < math.inf:
+        return None
+    return square, product / square, gradient_square - radial_square
+
+
+def _change(moments: Sequence[float], renormalize: bool, rounding: float) -> tuple[float, float, bool]:
+    """c, s and whether g − c w cancels: `orthograd.engine.moments.correction` in plain numbers."""
+    square, c, residual = moments
+    radial_square = square * c * c
+    gradient_square = residual + radial_square
+    if not math.isfinite(gradient_square):
+        return KEPT
+    is_zero = residual <= rounding * rounding * gradient_square
+    s = 0.0 if is_zero else math.sqrt(gradient_square / residual) if renormalize else 1.0
+    return c, s, radial_square > FAR_FROM_PARALLEL * gradient_square
+
+
+def _change_(pair: Pair, c: float, s: float, cancels: bool) -> None:
+    """g ← s (g − c w), in place."""
+    if (c, s, cancels) == KEPT:
+        return
+    flat, kind = flattened(*pair), pair.gradient.dtype
+    dtype = torch.float64 if cancels or kind == torch.float64 else torch.float32
+    if flat is not None and kind == pair.weight.dtype == dtype:
+        # addr is βM + α(u⊗v): with u = [1] the one torch operation that makes s g − s c w in a single pass.
+        flat.gradient.view(1, -1).addr_(ONE[dtype], flat.weight, beta=s, alpha=-s * c)
+        return
+    for x, y in pieces(*pair, dense.CHUNK):
+        x.copy_(changed(x, y, c, s, dtype))

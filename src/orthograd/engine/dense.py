@@ -1,0 +1,145 @@
+"""⊥Grad in plain torch operations on any device, in float64, in place, with no temporary larger than a chunk.
+
+Careful rather than quick: it serves the devices that have no engine of their own, and the hard cases of those
+that have one. No value is read back to Python, which would make the host wait for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .moments import Correction, correction, merged, rounding_of
+
+# Elements a piece: temporaries of 256 KiB in float64, which stay in the cache of a CPU core.
+CHUNK = 1 << 15
+
+
+class Pair(NamedTuple):
+    """A gradient and the weight it belongs to: real, strided, of one shape, on one device."""
+
+    gradient: Tensor
+    weight: Tensor
+
+
+Segment = Sequence[Pair]
+"""The pairs that are projected together, as one vector."""
+
+
+class Plan:
+    """Some segments, to be measured and projected; with ``rows`` each row of each tensor for itself."""
+
+    def __init__(self, segments: Sequence[Segment], *, rows: bool = False, merge: bool = True):
+        del merge  # a table here has one row per segment anyway
+        self.segments, self.rows = segments, rows
+        self.home = segments[0][0].gradient.device
+        self.rounding = max(rounding_of(pair.gradient.dtype) for pairs in segments for pair in pairs)
+
+    def project_(self, *, renormalize: bool) -> None:
+        """Replace each gradient by what ⊥Grad makes of it."""
+        if self.rows:
+            for pair in (pair for pairs in self.segments for pair in pairs):
+                project_rows_(*pair, renormalize=renormalize, rounding=self.rounding)
+        else:
+            self.apply_(self.measure(), renormalize=renormalize)
+
+    def measure(self) -> Tensor:
+        """The table of moments (see `orthograd.engine.moments`), one row per segment."""
+        return torch.stack([merged(torch.stack([moments(*p).to(self.home) for p in pairs])) for pairs in self.segments])
+
+    def apply_(self, table: Tensor, *, renormalize: bool) -> None:
+        """Project every gradient in place, by a table of moments."""
+        change = correction(table, renormalize=renormalize, rounding=self.rounding)
+        for pairs, c, s in zip(self.segments, *change, strict=True):
+            for gradient, weight in pairs:
+                change_(gradient, weight, c.to(gradient.device), s.to(gradient.device))
+
+
+def moments(gradient: Tensor, weight: Tensor) -> Tensor:
+    """(B, c, R) of one pair."""
+    rows = []
+    for x, y in pieces(gradient, weight, CHUNK):
+        g, w = x.to(_widest(x)).flatten(), y.to(_widest(y)).flatten()
+        square = torch.dot(w, w)
+        coefficient = torch.dot(g, w) / torch.where(square == 0, 1, square)
+        residual = torch.addcmul(g, w, coefficient, value=-1)
+        rows.append(torch.stack([square, coefficient, torch.dot(residual, residual)]))
+    return merged(torch.stack(rows))
+
+
+def change_(gradient: Tensor, weight: Tensor, c: Tensor, s: Tensor) -> None:
+    """g ← s (g − c w), in place; c = 0 and s = 1 leave every bit of g as it is."""
+    for x, y in pieces(gradient, weight, CHUNK):
+        x.copy_(torch.where((c == 0) & (s == 1), x, changed(x, y, c, s, _widest(x))))
+
+
+def changed(gradient: Tensor, weight: Tensor, c: Tensor | float, s: Tensor | float, dtype: torch.dtype) -> Tensor:
+    """s (g − c w) in ``dtype``, cut to what the gradient's own dtype can hold: finite stays finite."""
+    largest = torch.finfo(gradient.dtype).max
+    return ((gradient.to(dtype) - c * weight.to(dtype)) * s).clamp_(-largest, largest)
+
+
+def project_rows_(gradient: Tensor, weight: Tensor, *, renormalize: bool, rounding: float) -> None:
+    """Project every row (slice along the first dimension) for itself, a block of rows at a time."""
+    block = max(1, CHUNK * gradient.shape[0] // max(1, gradient.numel()))
+    for x, y in zip(gradient.split(block), weight.split(block), strict=True):
+        change_rows_(x, y, correction(row_moments(x, y), renormalize=renormalize, rounding=rounding))
+
+
+def row_moments(gradient: Tensor, weight: Tensor) -> Tensor:
+    """The table of moments of one pair, with one row for each of its rows."""
+    g, w = (tensor.to(_widest(tensor)).flatten(1) for tensor in (gradient, weight))
+    square = (w * w).sum(1)
+    coefficient = (g * w).sum(1) / torch.where(square == 0, 1, square)
+    residual = torch.addcmul(g, w, coefficient[:, None], value=-1)
+    return torch.stack([square, coefficient, (residual * residual).sum(1)], dim=1)
+
+
+def change_rows_(gradient: Tensor, weight: Tensor, change: Correction) -> None:
+    """As `change_`, with a coefficient and a scale for each row."""
+    c, s = (column.view(-1, *[1] * (gradient.ndim - 1)) for column in change)
+    projected = changed(gradient, weight, c, s, _widest(gradient))
+    gradient.copy_(torch.where((c == 0) & (s == 1), gradient, projected))
+
+
+def pieces(gradient: Tensor, weight: Tensor, size: int) -> Iterator[Pair]:
+    """Matching views of at most ``size`` elements that cover both tensors, flat wherever memory allows it."""
+    flat = flattened(gradient, weight)
+    if flat is not None and gradient.numel() <= size:
+        yield flat
+    elif flat is not None:
+        yield from map(Pair, flat.gradient.split(size), flat.weight.split(size))
+    elif gradient.numel() <= size:
+        yield Pair(gradient, weight)
+    else:
+        step = max(1, size * gradient.shape[0] // gradient.numel())
+        for x, y in zip(gradient.split(step), weight.split(step), strict=True):
+            yield from pieces(x.squeeze(0), y.squeeze(0), size)
+
+
+def flattened(gradient: Tensor, weight: Tensor) -> Pair | None:
+    """Both as vectors over their memory, in one order; None where their memory formats differ or have holes."""
+    if gradient.is_contiguous() and weight.is_contiguous():
+        return Pair(gradient, weight) if gradient.ndim == 1 else Pair(gradient.view(-1), weight.view(-1))
+    if gradient.stride() == weight.stride() and is_dense(gradient):
+        return Pair(*(tensor.as_strided((tensor.numel(),), (1,)) for tensor in (gradient, weight)))
+    return None
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill their memory, each once, in whatever order (channels_last, transposed …)."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _widest(tensor: Tensor) -> torch.dtype:
+    """float64, but on Apple GPUs, which have none."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64

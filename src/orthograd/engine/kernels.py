@@ -1,0 +1,199 @@
+"""⊥Grad as Triton kernels over many tensors at once: one launch measures, one changes the gradients in place.
+
+A directory in device memory says where each tensor lies: one column per tensor, the rows named below. Programs
+find their tensor in it, so the number of tensors does not change the number of launches, and no scalar ever
+leaves the device. The arithmetic is that of `orthograd.engine.moments`, in float64: squares of 1e±30 neither
+overflow nor vanish, and sums need no compensation. Sums run in a fixed order: no atomics.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# Rows of a directory. A slot is a row of the table of moments. Every program measures into a slot of its own,
+# counted from SLOT for the first program of its tensor, and projects by FIRST_SLOT … END_SLOT together.
+GRADIENT, WEIGHT = tl.constexpr(0), tl.constexpr(1)
+LENGTH, CHUNK = tl.constexpr(2), tl.constexpr(3)
+FIRST_PROGRAM, SLOT = tl.constexpr(4), tl.constexpr(5)
+FIRST_SLOT, END_SLOT = tl.constexpr(6), tl.constexpr(7)
+
+
+@triton.jit
+def moments_kernel(directory, tensors, table, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr):
+    """Write (B, c, R) of this program's chunk to its slot of the table."""
+    column, part = _column(directory, tensors)
+    gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
+    _store(table, tl.load(column + SLOT * tensors) + part, _moments(gradient, weight, length, BLOCK))
+
+
+@triton.jit
+def merge_kernel(table, ends, out, SLOTS: tl.constexpr):
+    """Write (B, c, R) of one segment, which is slots ``ends[segment] … ends[segment + 1]`` together."""
+    segment = tl.program_id(0)
+    _store(out, segment, _merged(table, tl.load(ends + segment), tl.load(ends + segment + 1), SLOTS))
+
+
+@triton.jit
+def apply_kernel(
+    directory, tensors, table, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr,
+    TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """Project this program's chunk of a gradient in place."""
+    column, part = _column(directory, tensors)
+    gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
+    first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
+    moments = _merged(table, first, end, SLOTS)
+    _project(gradient, weight, length, moments, RENORMALIZE, ROUNDING, LARGEST, BLOCK)
+
+
+@triton.jit
+def rows_kernel(
+    directory, tensors, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr,
+    TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Measure and project one row: a chunk that needs nothing from the others."""
+    column, part = _column(directory, tensors)
+    gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
+    moments = _moments(gradient, weight, length, BLOCK)
+    _project(gradient, weight, length, moments, RENORMALIZE, ROUNDING, LARGEST, BLOCK)
+
+
+@triton.jit
+def _column(directory, tensors):
+    """The column of the tensor this program works on, and which of its chunks."""
+    program = tl.program_id(0)
+    lanes = tl.arange(0, 128)
+    firsts = directory + FIRST_PROGRAM * tensors
+    index = -1
+    for start in range(0, tensors, 128):  # the last tensor whose first program is not after this one
+        first = tl.load(firsts + start + lanes, mask=start + lanes < tensors, other=program + 1)
+        index += tl.sum((first <= program).to(tl.int32))
+    return directory + index, program - tl.load(firsts + index)
+
+
+@triton.jit
+def _chunk(column, tensors, part, TYPES: tl.constexpr, ALIGNED: tl.constexpr):
+    """Where this program's part of gradient and weight begins, and how many elements it has."""
+    chunk = tl.load(column + CHUNK * tensors)
+    start = part * chunk
+    gradient = tl.load(column + GRADIENT * tensors).to(tl.pointer_type(TYPES[0])) + start
+    weight = tl.load(column + WEIGHT * tensors).to(tl.pointer_type(TYPES[1])) + start
+    if ALIGNED:  # then the compiler loads 16 bytes at a time
+        gradient = tl.multiple_of(gradient, 16)
+        weight = tl.multiple_of(weight, 16)
+    return gradient, weight, tl.minimum(chunk, tl.load(column + LENGTH * tensors) - start)
+
+
+@triton.jit
+def _moments(gradient, weight, length, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    # c of the first block, as a guess: sums about it keep their digits when g is nearly parallel to w.
+    g, w = _load(gradient, weight, lanes, length)
+    guess = _ratio(tl.sum(g * w), tl.sum(w * w))
+    squares = tl.zeros([BLOCK], tl.float64)
+    products = tl.zeros([BLOCK], tl.float64)
+    residuals = tl.zeros([BLOCK], tl.float64)
+    whole = length // BLOCK * BLOCK
+    for offset in range(0, whole, BLOCK):  # whole blocks need no mask, without which loads are wide
+        g, w = _widened(tl.load(gradient + offset + lanes)), _widened(tl.load(weight + offset + lanes))
+        squares, products, residuals = _added(g, w, guess, squares, products, residuals)
+    g, w = _load(gradient, weight, whole + lanes, length)
+    squares, products, residuals = _added(g, w, guess, squares, products, residuals)
+    square, product = tl.sum(squares), tl.sum(products)
+    shift = _ratio(product, square)
+    residual = tl.sum(residuals) - shift * product
+    return square, guess + shift, tl.where(residual < 0, 0.0, residual)  # where, unlike maximum, keeps NaN
+
+
+@triton.jit
+def _added(g, w, guess, squares, products, residuals):
+    difference = g - guess * w
+    return squares + w * w, products + difference * w, residuals + difference * difference
+
+
+@triton.jit
+def _merged(table, first, end, SLOTS: tl.constexpr):
+    lanes = tl.arange(0, SLOTS)
+    squares = tl.zeros([SLOTS], tl.float64)
+    products = tl.zeros([SLOTS], tl.float64)
+    for start in range(first, end, SLOTS):
+        square, coefficient, _ = _slots(table, start + lanes, end)
+        squares += square
+        products += square * coefficient
+    square = tl.sum(squares)
+    common = _ratio(tl.sum(products), square)
+    residuals = tl.zeros([SLOTS], tl.float64)
+    for start in range(first, end, SLOTS):
+        part, coefficient, residual = _slots(table, start + lanes, end)
+        residuals += residual + part * (coefficient - common) * (coefficient - common)
+    return square, common, tl.sum(residuals)
+
+
+@triton.jit
+def _project(
+    gradient, weight, length, moments, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """g ← s (g − c w), cut to what the dtype holds; a gradient that is not finite stays as it is."""
+    square, coefficient, residual = moments
+    gradient_square = residual + square * coefficient * coefficient
+    is_zero = residual <= ROUNDING * ROUNDING * gradient_square
+    scale = tl.where(is_zero, 0.0, gradient_square - gradient_square + 1.0)
+    if RENORMALIZE:
+        scale = tl.where(is_zero, 0.0, tl.sqrt(gradient_square / residual))
+    if (gradient_square < float("inf")) & (scale < float("inf")):
+        lanes = tl.arange(0, BLOCK)
+        whole = length // BLOCK * BLOCK
+        for offset in range(0, whole, BLOCK):
+            g, w = _widened(tl.load(gradient + offset + lanes)), _widened(tl.load(weight + offset + lanes))
+            projected = tl.clamp((g - coefficient * w) * scale, -LARGEST, LARGEST)
+            tl.store(gradient + offset + lanes, _narrowed(projected, gradient.dtype.element_ty))
+        g, w = _load(gradient, weight, whole + lanes, length)
+        projected = tl.clamp((g - coefficient * w) * scale, -LARGEST, LARGEST)
+        mask = whole + lanes < length
+        tl.store(gradient + whole + lanes, _narrowed(projected, gradient.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _load(gradient, weight, offsets, length):
+    mask = offsets < length
+    g = tl.load(gradient + offsets, mask=mask, other=0.0)
+    return _widened(g), _widened(tl.load(weight + offsets, mask=mask, other=0.0))
+
+
+@triton.jit
+def _widened(values):
+    """Values in float64, by way of float32: not every Triton converts bfloat16 in one step."""
+    if values.dtype.primitive_bitwidth < 32:
+        values = values.to(tl.float32)
+    return values.to(tl.float64)
+
+
+@triton.jit
+def _narrowed(values, TYPE: tl.constexpr):
+    if TYPE.primitive_bitwidth < 32:
+        values = values.to(tl.float32)
+    return values.to(TYPE)
+
+
+@triton.jit
+def _slots(table, slots, end):
+    mask = slots < end
+    square = tl.load(table + 3 * slots, mask=mask, other=0.0)
+    coefficient = tl.load(table + 3 * slots + 1, mask=mask, other=0.0)
+    return square, coefficient, tl.load(table + 3 * slots + 2, mask=mask, other=0.0)
+
+
+@triton.jit
+def _store(table, slot, moments):
+    square, coefficient, residual = moments
+    tl.store(table + 3 * slot, square)
+    tl.store(table + 3 * slot + 1, coefficient)
+    tl.store(table + 3 * slot + 2, residual)
+
+
+@triton.jit
+def _ratio(numerator, denominator):
+    """numerator / denominator, and zero for a weight of zero, which has no direction."""
+    return tl.where(denominator == 0, 0.0, numerator / tl.where(denominator == 0, 1.0, denominator))

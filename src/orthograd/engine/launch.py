@@ -1,0 +1,121 @@
+"""Where gradients lie on one CUDA device, and the launches that measure and project them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from . import kernels
+from .dense import Pair, Segment, flattened
+from .moments import rounding_of
+
+# Elements a program reads at a time, and the smallest chunk it is given.
+BLOCK, SMALLEST_CHUNK = 2048, 8192
+# Chunks a tensor, at most: each program of the second launch merges the moments of all its tensor's chunks.
+MOST_CHUNKS = 512
+SLOTS = 256
+TYPES = {
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+}
+
+
+def is_eligible(pair: Pair, rows: bool) -> bool:
+    """Whether the kernels can walk this pair: dtypes they know, one memory order, and rows one after another."""
+    gradient, weight = pair
+    is_known = gradient.dtype in TYPES and weight.dtype in TYPES
+    in_order = not rows or len(gradient) < 2 or gradient.stride(0) * len(gradient) == gradient.numel()
+    return is_known and in_order and flattened(gradient, weight) is not None
+
+
+class Plan:
+    """The directory of some segments in device memory. It holds addresses: good while the tensors stay in place.
+
+    With ``rows`` each row of each tensor is projected for itself. With ``merge`` the table of moments has one
+    row per segment, to be reduced over ranks; without, one per chunk, and the second launch merges them.
+    """
+
+    def __init__(self, segments: Sequence[Segment], *, rows: bool = False, merge: bool = False):
+        self.device, self.rows = segments[0][0].gradient.device, rows
+        chunks = [[(pair, *_division(pair, rows)) for pair in pairs] for pairs in segments]
+        self.ends = [0]
+        for parts in chunks:
+            self.ends.append(self.ends[-1] + sum(count for _, _, count in parts))
+        most = max(end - first for first, end in zip(self.ends, self.ends[1:], strict=False))
+        self.merges = not rows and (merge or most > MOST_CHUNKS)
+        columns: dict[Any, list[list[int]]] = defaultdict(list)
+        for number, parts in enumerate(chunks):
+            slot = self.ends[number]
+            shared = [number, number + 1] if self.merges else self.ends[number : number + 2]
+            for (gradient, weight), length, count in parts:
+                launch = columns[gradient.dtype, weight.dtype]
+                first_program = launch[-1][-1] if launch else 0
+                column = [gradient.data_ptr(), weight.data_ptr(), gradient.numel(), length, first_program, slot]
+                launch.append([*column, *shared, first_program + count])
+                slot += count
+        self._upload(columns)
+
+    def _upload(self, columns: dict[Any, list[list[int]]]) -> None:
+        numbers = [
+            value for launch in columns.values() for row in list(zip(*launch, strict=True))[:-1] for value in row
+        ]
+        host = torch.tensor(numbers + self.ends, dtype=torch.int64, pin_memory=self.device.type == "cuda")
+        # A CUDA graph copies from these addresses again at each replay, so both ends live as long as the plan.
+        self._memory = host, host.to(self.device, non_blocking=True)
+        *directories, self._ends = self._memory[1].split([8 * len(c) for c in columns.values()] + [len(self.ends)])
+        self._measure, self._apply = [], []
+        for directory, (dtypes, launch) in zip(directories, columns.items(), strict=True):
+            grid, tensors = (launch[-1][-1],), len(launch)
+            if grid == (0,):
+                continue  # nothing but empty tensors
+            aligned = all(c[0] % 16 == c[1] % 16 == 0 and (c[3] % 16 == 0 or c[3] >= c[2]) for c in launch)
+            limits = {"ROUNDING": rounding_of(dtypes[0]), "LARGEST": torch.finfo(dtypes[0]).max}
+            shape = {"TYPES": tuple(TYPES[d] for d in dtypes), "ALIGNED": aligned, "BLOCK": BLOCK}
+            if self.rows:
+                self._apply.append(partial(kernels.rows_kernel[grid], directory, tensors, **shape, **limits))
+            else:
+                self._measure.append(partial(kernels.moments_kernel[grid], directory, tensors, **shape))
+                self._apply.append(
+                    partial(kernels.apply_kernel[grid], directory, tensors, SLOTS=SLOTS, **shape, **limits)
+                )
+
+    def project_(self, *, renormalize: bool) -> None:
+        """Replace each gradient by what ⊥Grad makes of it: two launches, or one where every row stands for itself."""
+        if self.rows:
+            for launch in self._apply:
+                launch(RENORMALIZE=renormalize)
+        else:
+            self.apply_(self.measure(), renormalize=renormalize)
+
+    def measure(self) -> Tensor:
+        """The table of moments: one row per segment if the plan merges, else one per chunk."""
+        table = torch.empty(self.ends[-1], 3, dtype=torch.float64, device=self.device)
+        for launch in self._measure:
+            launch(table)
+        if not self.merges:
+            return table
+        out = torch.empty(len(self.ends) - 1, 3, dtype=torch.float64, device=self.device)
+        kernels.merge_kernel[(len(out),)](table, self._ends, out, SLOTS=SLOTS)
+        return out
+
+    def apply_(self, table: Tensor, *, renormalize: bool) -> None:
+        """Project every gradient in place, by a table of moments."""
+        for launch in self._apply:
+            launch(table, RENORMALIZE=renormalize)
+
+
+def _division(pair: Pair, rows: bool) -> tuple[int, int]:
+    """Elements a chunk, and chunks, of one pair."""
+    elements = pair.gradient.numel()
+    if rows:
+        return elements // max(1, len(pair.gradient)), len(pair.gradient) if elements else 0
+    chunk = max(SMALLEST_CHUNK, -(-elements // MOST_CHUNKS // BLOCK) * BLOCK)
+    return chunk, -(-elements // chunk)

@@ -1,0 +1,160 @@
+"""From pairs of gradient and weight to the engine that projects them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..projection import as_real, orthogonal_gradient
+from . import cpu, dense
+from .dense import Pair, Segment
+from .moments import rounding_of
+from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of
+
+# Addresses of gradients repeat from step to step; a few alternating sets are remembered.
+REMEMBERED = 8
+CPU = torch.device("cpu")
+
+
+class Plan(Protocol):
+    """Some segments that one engine projects together."""
+
+    def project_(self, *, renormalize: bool) -> None:
+        """Replace each gradient by what ⊥Grad makes of it."""
+
+
+class Projector:
+    """Projects gradients in place and remembers where they lie on a CUDA device.
+
+    A segment is a list of pairs (gradient, weight) that count as one vector; with ``rows`` every row of every
+    tensor is a vector of its own. Engines: "reference" (float64, slow), "torch" (any device), "triton" (CUDA),
+    "auto" (the fastest that fits). Where Triton cannot walk a tensor's memory, torch serves it.
+    """
+
+    def __init__(self, *, renormalize: bool = True, rows: bool = False, engine: str = "auto"):
+        self.renormalize, self.rows, self.engine = renormalize, rows, engine
+        self._remembered: OrderedDict[Hashable, list[Plan]] = OrderedDict()
+        self._captured: list[list[Plan]] = []
+
+    @torch.no_grad()
+    def project_(self, segments: Sequence[Segment]) -> None:
+        """Replace each gradient by what ⊥Grad makes of it."""
+        if self.engine == "reference" or torch.compiler.is_compiling():
+            for pairs in segments:
+                _project_by_reference_(pairs, renormalize=self.renormalize, rows=self.rows)
+        elif segments:
+            for plan in self._plans(segments):
+                plan.project_(renormalize=self.renormalize)
+
+    def _plans(self, segments: Sequence[Segment]) -> list[Plan]:
+        if self.engine != "triton" and _is_plain_cpu(segments):
+            return [cpu.Plan(segments, rows=self.rows)]
+        key = _addresses(segments)
+        if key is None:
+            return self._planned(segments)
+        if key not in self._remembered:
+            self._remembered[key] = self._planned(segments)
+            if len(self._remembered) > REMEMBERED:
+                self._remembered.popitem(last=False)
+        if torch.cuda.is_current_stream_capturing():
+            # The graph reads this plan's memory at every replay, for as long as it lives.
+            self._captured.append(self._remembered[key])
+        return self._remembered[key]
+
+    def _planned(self, segments: Sequence[Segment]) -> list[Plan]:
+        """The segments in batches that one plan can hold, in an order that is the same on every rank."""
+        batches: dict[Any, tuple[list[Segment], list[Segment]]] = defaultdict(lambda: ([], []))
+        for pairs in segments:
+            parts = [_local(*pair) for pair in pairs]
+            rounding = max(rounding_of(part.gradient.dtype) for part in parts)
+            key = self._mesh(pairs), rounding, _device(parts), self._is_for_triton(parts)
+            batches[key][0].append(pairs)
+            batches[key][1].append(parts)
+        return [self._plan(*batch, mesh, *place) for (mesh, _, *place), batch in batches.items()]
+
+    def _plan(self, whole: list[Segment], parts: list[Segment], mesh: Any, device: Any, is_triton: bool) -> Plan:
+        plan_class = _launch().Plan if is_triton else cpu.Plan if device == CPU else dense.Plan
+        if mesh is None:
+            return plan_class(parts, rows=self.rows)
+        return SplitRowsPlan(whole, parts, mesh) if self.rows else ShardedPlan(whole, parts, mesh, plan_class)
+
+    def _mesh(self, pairs: Segment) -> Any:
+        """The one mesh that the vectors are sharded over; None if this rank has all of each."""
+        meshes = {mesh_of(weight) for _, weight in pairs} - {None}
+        if len(meshes) > 1:
+            raise ValueError(f"tensors projected as one vector must share one device mesh, got {meshes}")
+        if not meshes or (self.rows and all(has_whole_rows(weight) for _, weight in pairs)):
+            return None
+        return meshes.pop()
+
+    def _is_for_triton(self, pairs: Segment) -> bool:
+        if self.engine == "torch":
+            return False
+        device = _device(pairs)
+        is_wanted = self.engine == "triton" or (device is not None and device.type == "cuda" and _has_triton())
+        return is_wanted and device is not None and all(_launch().is_eligible(pair, self.rows) for pair in pairs)
+
+
+def _project_by_reference_(pairs: Segment, *, renormalize: bool, rows: bool) -> None:
+    """The definition itself, on one vector made of all pairs."""
+    if rows or len(pairs) == 1:
+        for gradient, weight in pairs:
+            gradient.copy_(orthogonal_gradient(gradient, weight, renormalize=renormalize, rows=rows))
+        return
+    vectors = [torch.cat([as_real(tensor).flatten() for tensor in column]) for column in zip(*pairs, strict=True)]
+    parts = orthogonal_gradient(*vectors, renormalize=renormalize).split([as_real(g).numel() for g, _ in pairs])
+    for (gradient, _), part in zip(pairs, parts, strict=True):
+        as_real(gradient).copy_(part.view_as(as_real(gradient)))
+
+
+def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
+    """The common case, told quickly: at every step, on the way to an engine that takes microseconds a tensor."""
+    return all(
+        type(g) is Tensor and g.is_cpu and w.is_cpu and g.shape == w.shape and g.is_floating_point()
+        for pairs in segments
+        for g, w in pairs
+    )
+
+
+def _addresses(segments: Sequence[Segment]) -> Hashable:
+    """What tells one layout of plain CUDA tensors in memory from another; None for everything else."""
+    pairs = [pair for pairs in segments for pair in pairs]
+    if not pairs[0][0].is_cuda or any(type(g) is not Tensor or g.is_complex() for g, _ in pairs):
+        return None
+    # Read at every step, so only what can change from step to step: a weight keeps its strides, a gradient need not.
+    return tuple([(g.data_ptr(), w.data_ptr(), g.stride(), g.dtype) for g, w in pairs])
+
+
+def _local(gradient: Tensor, weight: Tensor) -> Pair:
+    """This rank's part of a pair, as real numbers."""
+    for what in ("shape", "device"):
+        if getattr(gradient, what) != getattr(weight, what):
+            raise ValueError(
+                f"expected a gradient with the {what} of its weight, {getattr(weight, what)}, "
+                f"got {getattr(gradient, what)}"
+            )
+    return Pair(as_real(local(gradient)), as_real(local(weight)))
+
+
+def _device(pairs: Segment) -> torch.device | None:
+    """The one device of all pairs; None where they lie on several."""
+    devices = {pair.gradient.device for pair in pairs}
+    return devices.pop() if len(devices) == 1 else None
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _launch() -> Any:
+    # Imported where needed: Triton is heavy, and absent where there is no CUDA.
+    from . import launch
+
+    return launch

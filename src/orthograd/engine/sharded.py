@@ -1,0 +1,131 @@
+"""Gradients and weights that are spread over ranks (DTensor: FSDP2, tensor parallel, both).
+
+Each rank measures its own shards. Two small all-reduces per device mesh, whatever the number of tensors, make
+the moments of the whole: first (B, B c) for the common c, then the residuals about it. No weight is gathered.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .dense import Pair, Segment, change_rows_, row_moments
+from .moments import averaged, correction, residual_about, rounding_of, weighted
+
+try:
+    from torch.distributed.tensor import DTensor
+except ImportError:  # a torch built without distributed has nothing sharded
+
+    class DTensor:  # type: ignore[no-redef]
+        """Stands in for the class that this torch lacks: nothing is an instance of it."""
+
+
+class ShardedPlan:
+    """Segments over one mesh; ``plan_class`` does the work on this rank's parts of them."""
+
+    def __init__(self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any, plan_class: Any):
+        counted = [
+            [part if is_counted(pair[1], mesh) else _emptied(part) for pair, part in zip(pairs, segment, strict=True)]
+            for pairs, segment in zip(whole, parts, strict=True)
+        ]
+        self.mesh = mesh
+        self.measured, self.applied = plan_class(counted, merge=True), plan_class(parts, merge=True)
+
+    def project_(self, *, renormalize: bool) -> None:
+        """Replace this rank's part of each gradient by its part of what ⊥Grad makes of the whole."""
+        table = reduced(self.measured.measure(), self.mesh.device_type, [_group(self.mesh)])
+        self.applied.apply_(table, renormalize=renormalize)
+
+
+class SplitRowsPlan:
+    """Tensors whose rows are spread over ranks (tensor parallel along the input), each row for itself."""
+
+    def __init__(self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any):
+        self.mesh = mesh
+        self.by_dimensions: dict[tuple[int, ...], list[Pair]] = defaultdict(list)
+        for pairs, segment in zip(whole, parts, strict=True):
+            for (_, weight), part in zip(pairs, segment, strict=True):
+                self.by_dimensions[_row_splitting_dimensions(weight)].append(part)
+
+    def project_(self, *, renormalize: bool) -> None:
+        """As `ShardedPlan.project_`."""
+        for dimensions, pairs in self.by_dimensions.items():
+            groups = [self.mesh.get_group(dimension) for dimension in dimensions]
+            tables = [row_moments(*pair) for pair in pairs]
+            table = reduced(torch.cat(tables), self.mesh.device_type, groups)
+            for pair, rows in zip(pairs, table.split([len(table) for table in tables]), strict=True):
+                rounding = rounding_of(pair.gradient.dtype)
+                change_rows_(*pair, correction(rows, renormalize=renormalize, rounding=rounding))
+
+
+def mesh_of(tensor: Tensor) -> Any:
+    """The mesh over which a tensor is sharded; None if this rank has all of it."""
+    if isinstance(tensor, DTensor) and any(map(_is_sharded, tensor.placements)):
+        return tensor.device_mesh
+    return None
+
+
+def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient, spread over the ranks as its parameter is; itself if it is so already."""
+    if not (isinstance(gradient, DTensor) and isinstance(parameter, DTensor)):
+        return gradient
+    if gradient.placements == parameter.placements:
+        return gradient
+    return gradient.redistribute(parameter.device_mesh, parameter.placements)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def is_counted(tensor: Tensor, mesh: Any) -> bool:
+    """Whether this rank's part enters the sums over the mesh: of copies only the first does."""
+    placements = tensor.placements if isinstance(tensor, DTensor) else [None] * mesh.ndim
+    return all(_is_sharded(p) or c == 0 for p, c in zip(placements, mesh.get_coordinate(), strict=True))
+
+
+def has_whole_rows(tensor: Tensor) -> bool:
+    """Whether every row of a tensor lies on one rank: it is cut along its first dimension only."""
+    return not isinstance(tensor, DTensor) or not _row_splitting_dimensions(tensor)
+
+
+def reduced(table: Tensor, device_type: str, groups: Sequence[Any]) -> Tensor:
+    """The moments of the whole, from those of this rank's parts."""
+    parts = table.to(device_type)
+    sums = weighted(parts)
+    for group in groups:
+        dist.all_reduce(sums, group=group)
+    common = averaged(sums)
+    residual = residual_about(parts, common)
+    for group in groups:
+        dist.all_reduce(residual, group=group)
+    return torch.stack([sums[:, 0], common, residual], dim=1).to(table.device)
+
+
+def _row_splitting_dimensions(tensor: Any) -> tuple[int, ...]:
+    """The dimensions of the mesh along which rows are cut."""
+    return tuple(i for i, placement in enumerate(tensor.placements) if getattr(placement, "dim", 0) != 0)
+
+
+def _group(mesh: Any) -> Any:
+    """One process group for the whole mesh, so that one all-reduce serves every dimension of it."""
+    if mesh.ndim == 1:
+        return mesh.get_group()
+    if mesh.size() == dist.get_world_size():
+        return dist.group.WORLD
+    return mesh._flatten().get_group()
+
+
+def _is_sharded(placement: object) -> bool:
+    # Not isinstance(…, Shard): FSDP over tensor parallel uses a strided shard, which is no subclass everywhere.
+    return hasattr(placement, "dim")
+
+
+def _emptied(pair: Pair) -> Pair:
+    return Pair(*(tensor.new_empty(0) for tensor in pair))

@@ -1,0 +1,155 @@
+"""Four ways to the same ⊥Grad: on an optimizer, as a class, in the published form, and bare."""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Iterable
+from functools import cache, wraps
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .attachment import Attachment, attachment_of, projector_for
+from .options import Options
+from .partition import Partition, Where, gradient_pairs
+
+
+def attach(
+    optimizer: Optimizer,
+    *,
+    renormalize: bool = True,
+    granularity: str = "tensor",
+    project: str = "gradient",
+    where: Where | None = None,
+    named_parameters: Iterable[tuple[str, Tensor]] | None = None,
+    scalars: bool = False,
+    decoupled_decay: bool | None = None,
+    engine: str = "auto",
+) -> Attachment:
+    """Make every step of an optimizer a ⊥Grad step. The optimizer stays the same object; ``remove()`` undoes it.
+
+    Args:
+        renormalize: keep the length of the gradient (definition 1), or let the projection shorten it.
+        granularity: what is orthogonal to what. "tensor": each parameter (the paper's layer-wise). "row": each
+            output neuron or filter. "group": all of a param group as one vector. "model": all parameters.
+        project: "gradient" (the paper) or "update": what the optimizer does to the weight, momentum and all.
+            Costs one copy of the weights.
+        where: called with (name, parameter); False leaves that parameter alone. Names come from the optimizer if
+            it was built from ``named_parameters()``, or from the next argument.
+        named_parameters: ``model.named_parameters()``, for ``where``.
+        scalars: project one-element tensors too. They have no orthogonal direction and would never change again.
+        decoupled_decay: whether ``weight_decay`` acts on the weight itself, as in AdamW, and so stays out of
+            ``project="update"``. None: known for torch's optimizers and wherever a param group says so.
+        engine: "auto", or force "reference", "torch" or "triton".
+
+    A param group can differ: ``{"params": …, "orthogonal": False}``, or ``"orthogonal": {"granularity": "row"}``.
+
+    >>> model = torch.nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> handle = attach(optimizer, where=lambda name, parameter: parameter.ndim > 1)  # leave biases alone
+    >>> handle.remove()
+    """
+    options = Options(renormalize, granularity, project, scalars, decoupled_decay, engine)
+    optimizer = _innermost(optimizer)
+    if attachment_of(optimizer) is not None:
+        raise ValueError(f"⊥Grad is already attached to this {type(optimizer).__name__}: remove() its handle first")
+    names = {id(parameter): name for name, parameter in named_parameters or ()}
+    return Attachment(optimizer, Partition(options, where, names))
+
+
+class _OrthogonalClass(type):
+    """The class of the classes that `orthogonal` makes: they pickle as the call that made them."""
+
+    made_by: tuple[Any, ...]
+
+
+def orthogonal(base: type[Optimizer], *, where: Where | None = None, **options: Any) -> type[Optimizer]:
+    """A subclass of an optimizer class that takes ⊥Grad steps, for code that wants a class.
+
+    Options are those of `attach`. The same call gives the same class; instances copy and pickle.
+
+    >>> OrthoAdamW = orthogonal(torch.optim.AdamW)
+    >>> optimizer = OrthoAdamW(torch.nn.Linear(3, 2).parameters(), lr=1e-3)
+    """
+    if not (isinstance(base, type) and issubclass(base, Optimizer)):
+        raise TypeError(f"expected a class of torch.optim.Optimizer, got {base!r}")
+    return _orthogonal(base, Options(**options), where)  # type: ignore[arg-type]
+
+
+@cache
+def _orthogonal(base: type[Optimizer], options: Options, where: Where | None) -> type[Optimizer]:
+    # No step of its own: one that called super().step() would run the user's hooks twice.
+    @wraps(base.__init__)
+    def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+        base.__init__(self, *args, **kwargs)
+        Attachment(self, Partition(options, where))
+
+    body: dict[str, Any] = {
+        "__init__": __init__,
+        "__module__": __name__,
+        "__doc__": f"{base.__name__} with ⊥Grad steps.",
+    }
+    body["made_by"] = base, options, where
+    return cast(type[Optimizer], _OrthogonalClass(f"Ortho{base.__name__}", (base,), body))
+
+
+copyreg.pickle(_OrthogonalClass, lambda made: (_orthogonal, made.made_by))  # type: ignore[arg-type,return-value]
+
+
+def OrthoGrad(
+    params: Any,
+    base_optimizer_cls: type[Optimizer] = torch.optim.SGD,
+    *,
+    renormalize: bool = True,
+    granularity: str = "tensor",
+    project: str = "gradient",
+    **base_optimizer_kwargs: Any,
+) -> Optimizer:
+    """The published calling form: a base optimizer, made with the given arguments, that takes ⊥Grad steps.
+
+    >>> optimizer = OrthoGrad(torch.nn.Linear(3, 2).parameters(), torch.optim.SGD, lr=0.01, momentum=0.9)
+    """
+    kind = orthogonal(base_optimizer_cls, renormalize=renormalize, granularity=granularity, project=project)
+    return kind(params, **base_optimizer_kwargs)
+
+
+def orthogonalize_(
+    parameters: Iterable[Tensor] | Tensor,
+    *,
+    renormalize: bool = True,
+    granularity: str = "tensor",
+    where: Where | None = None,
+    scalars: bool = False,
+    engine: str = "auto",
+) -> None:
+    """Project the gradients that parameters hold, in place: the bare operation, for training loops of one's own.
+
+    Options are those of `attach`; "group" and "model" both mean all the given parameters as one vector.
+
+    >>> weight = torch.nn.Parameter(torch.tensor([0.0, 2.0]))
+    >>> weight.grad = torch.tensor([3.0, 4.0])
+    >>> orthogonalize_([weight])
+    >>> weight.grad
+    tensor([5., 0.])
+    """
+    options = Options(renormalize, granularity, scalars=scalars, engine=engine)
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    wrong = next((item for item in given if not isinstance(item, Tensor)), None)
+    if wrong is not None or not given:
+        raise TypeError(f"expected parameters, got {'none' if not given else repr(wrong)}")
+    segments = Partition(options, where).segments([{"params": given}]).get(options, [])
+    _shared_projector(options).project_(gradient_pairs(segments, options))
+
+
+_shared_projector = cache(projector_for)
+
+
+def _innermost(optimizer: Any) -> Optimizer:
+    """The optimizer that takes the steps: Accelerate and Lightning wrap it."""
+    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"expected a torch.optim.Optimizer, got {optimizer!r}")
+    return optimizer
