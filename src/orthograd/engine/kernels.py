@@ -147,10 +147,10 @@ def _project(
         whole = length // BLOCK * BLOCK
         for offset in range(0, whole, BLOCK):
             g, w = _widened(tl.load(gradient + offset + lanes)), _widened(tl.load(weight + offset + lanes))
-            projected = tl.clamp((g - coefficient * w) * scale, -LARGEST, LARGEST)
+            projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
             tl.store(gradient + offset + lanes, _narrowed(projected, gradient.dtype.element_ty))
         g, w = _load(gradient, weight, whole + lanes, length)
-        projected = tl.clamp((g - coefficient * w) * scale, -LARGEST, LARGEST)
+        projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
         mask = whole + lanes < length
         tl.store(gradient + whole + lanes, _narrowed(projected, gradient.dtype.element_ty), mask=mask)
 
