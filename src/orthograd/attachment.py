@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from .engine import Projector
 from .options import Options
-from .partition import Partition, Segments, Where, gradient_pairs
+from .partition import Partition, Segments, Where, project_gradients_
 from .update import Updates
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -24,6 +24,7 @@ class Attachment:
         self.partition.segments(optimizer.param_groups)  # an error in a group's options shows now, not in a step
         self._projectors: dict[Options, Projector] = {}
         self._updates: dict[Options, Updates] = defaultdict(Updates)
+        self._stepping: dict[Options, Segments] = {}
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -56,18 +57,26 @@ class Attachment:
 
     def project_gradients_(self) -> None:
         """Project the gradients that the parameters hold now, as the next step would."""
-        for options, segments in self._segments("gradient"):
-            self._projector(options).project_(gradient_pairs(segments, options))
+        for options, segments in self.partition.segments(self.optimizer.param_groups).items():
+            if options.project == "gradient":
+                project_gradients_(segments, options, self._projector(options))
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        for options, segments in self._segments("update"):
-            self._updates[options].remember(segments)
+        self._stepping = self.partition.segments(optimizer.param_groups)
+        for options, segments in self._stepping.items():
+            if options.project == "update":
+                self._updates[options].remember(segments)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
         if not callable(closure):
             self.project_gradients_()
             return None
         wrapped = self._projecting(closure)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
+
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for options, segments in self._stepping.items():
+            if options.project == "update":
+                self._updates[options].project_(optimizer, options, segments, self._projector(options))
 
     def _projecting(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """A closure computes gradients anew, as often as the optimizer likes: project them each time."""
@@ -78,14 +87,6 @@ class Attachment:
             return loss
 
         return projecting_closure
-
-    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for options, segments in self._segments("update"):
-            self._updates[options].project_(optimizer, options, segments, self._projector(options))
-
-    def _segments(self, project: str) -> list[tuple[Options, Segments]]:
-        segments = self.partition.segments(self.optimizer.param_groups)
-        return [(options, parts) for options, parts in segments.items() if options.project == project]
 
     def _projector(self, options: Options) -> Projector:
         if options not in self._projectors:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from .attachment import Attachment, attachment_of, projector_for
 from .options import Options
-from .partition import Partition, Where, gradient_pairs
+from .partition import Partition, Where, project_gradients_
 
 
 def attach(
@@ -140,7 +140,7 @@ def orthogonalize_(
     if wrong is not None or not given:
         raise TypeError(f"expected parameters, got {'none' if not given else repr(wrong)}")
     segments = Partition(options, where).segments([{"params": given}]).get(options, [])
-    _shared_projector(options).project_(gradient_pairs(segments, options))
+    project_gradients_(segments, options, _shared_projector(options))
 
 
 _shared_projector = cache(projector_for)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .engine import Projector, addresses
 from .engine.dense import Pair
 from .engine.sharded import laid_out_like
 from .options import Options
@@ -56,6 +57,13 @@ class Partition:
             # A bias has one number per neuron: no row to be orthogonal to.
             return parameter.ndim > 1 and (options.scalars or parameter.numel() > len(parameter))
         return options.scalars or parameter.numel() != 1
+
+
+def project_gradients_(segments: Segments, options: Options, projector: Projector) -> None:
+    """Project the gradients that parameters hold, in place."""
+    where = addresses([(parameter.grad, parameter) for parameter in segment] for segment in segments)
+    if not projector.project_again_(where):
+        projector.project_(gradient_pairs(segments, options), where)
 
 
 def gradient_pairs(segments: Segments, options: Options) -> list[list[Pair]]:

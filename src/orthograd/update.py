@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .engine import Projector
+from .engine import Projector, addresses
 from .engine.dense import Pair
 from .options import Options
 from .partition import Segments
@@ -51,7 +51,9 @@ class Updates:
         pairs = [[Pair(p.detach(), self._before[id(p)]) for p in segment] for segment in changed if segment]
         for parameter in (p for segment in changed for p in segment):
             parameter.sub_(self._before[id(parameter)] * kept[id(parameter)])
-        projector.project_(pairs)
+        where = addresses(pairs)
+        if not projector.project_again_(where):
+            projector.project_(pairs, where)
         for parameter in (p for segment in changed for p in segment):
             parameter.add_(self._before[id(parameter)] * kept[id(parameter)])
 

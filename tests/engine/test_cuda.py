@@ -29,7 +29,8 @@ def test_engines_agree_with_the_reference(dtype, renormalize, rows, engine):
     expected = [orthogonal_gradient(*p[0], renormalize=renormalize, rows=rows) for p in segments]
     Projector(renormalize=renormalize, rows=rows, engine=engine).project_(segments)
     for pairs, right in zip(segments, expected, strict=True):
-        assert relative_error(pairs[0].gradient, right) < torch.finfo(dtype).eps
+        # The reference is no more exact than float64 itself, so there both errors count.
+        assert relative_error(pairs[0].gradient, right) < torch.finfo(dtype).eps * (4 if dtype.itemsize == 8 else 1)
 
 
 @pytest.mark.parametrize("count", [3, 5, 200])

@@ -38,30 +38,30 @@ Moments = tuple[float, float, float]
 class Plan(dense.Plan):
     """`dense.Plan` for segments that lie on the CPU."""
 
-    def project_(self, *, renormalize: bool) -> None:
+    def project_(self) -> None:
         """Replace each gradient by what ⊥Grad makes of it, one segment after the other."""
         if self.rows:
-            super().project_(renormalize=renormalize)
+            super().project_()
             return
         single, small = _sorted_by_size(self.segments)
         for collection in small:
-            _project_small_(collection, renormalize)
+            _project_small_(collection, self.renormalize)
         # Backwards: what is touched last is still in the cache when the base optimizer begins, with the first.
         for pairs in reversed(single):
             flat = [flattened(*pair) or pair for pair in pairs]
-            self._change_(flat, _moments(flat), renormalize)
+            self._change_(flat, _moments(flat))
 
     def measure(self) -> Tensor:
         """The table of moments, one row per segment."""
         return torch.tensor([_moments(pairs) for pairs in self.segments], dtype=torch.float64)
 
-    def apply_(self, table: Tensor, *, renormalize: bool) -> None:
+    def apply_(self, table: Tensor) -> None:
         """Project every gradient in place, by a table of moments."""
         for pairs, row in zip(self.segments, table.tolist(), strict=True):
-            self._change_(pairs, row, renormalize)
+            self._change_(pairs, row)
 
-    def _change_(self, pairs: Segment, moments: Sequence[float], renormalize: bool) -> None:
-        change = _change(moments, renormalize, max(rounding_of(pair.gradient.dtype) for pair in pairs))
+    def _change_(self, pairs: Segment, moments: Sequence[float]) -> None:
+        change = _change(moments, self.renormalize, max(rounding_of(pair.gradient.dtype) for pair in pairs))
         for pair in pairs:
             _change_(pair, *change)
 

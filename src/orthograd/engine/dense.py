@@ -32,27 +32,27 @@ Segment = Sequence[Pair]
 class Plan:
     """Some segments, to be measured and projected; with ``rows`` each row of each tensor for itself."""
 
-    def __init__(self, segments: Sequence[Segment], *, rows: bool = False, merge: bool = True):
+    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, rows: bool = False, merge: bool = True):
         del merge  # a table here has one row per segment anyway
-        self.segments, self.rows = segments, rows
+        self.segments, self.renormalize, self.rows = segments, renormalize, rows
         self.home = segments[0][0].gradient.device
         self.rounding = max(rounding_of(pair.gradient.dtype) for pairs in segments for pair in pairs)
 
-    def project_(self, *, renormalize: bool) -> None:
+    def project_(self) -> None:
         """Replace each gradient by what ⊥Grad makes of it."""
         if self.rows:
             for pair in (pair for pairs in self.segments for pair in pairs):
-                project_rows_(*pair, renormalize=renormalize, rounding=self.rounding)
+                project_rows_(*pair, renormalize=self.renormalize, rounding=self.rounding)
         else:
-            self.apply_(self.measure(), renormalize=renormalize)
+            self.apply_(self.measure())
 
     def measure(self) -> Tensor:
         """The table of moments (see `orthograd.engine.moments`), one row per segment."""
         return torch.stack([merged(torch.stack([moments(*p).to(self.home) for p in pairs])) for pairs in self.segments])
 
-    def apply_(self, table: Tensor, *, renormalize: bool) -> None:
+    def apply_(self, table: Tensor) -> None:
         """Project every gradient in place, by a table of moments."""
-        change = correction(table, renormalize=renormalize, rounding=self.rounding)
+        change = correction(table, renormalize=self.renormalize, rounding=self.rounding)
         for pairs, c, s in zip(self.segments, *change, strict=True):
             for gradient, weight in pairs:
                 change_(gradient, weight, c.to(gradient.device), s.to(gradient.device))

@@ -22,13 +22,13 @@ FIRST_SLOT, END_SLOT = tl.constexpr(6), tl.constexpr(7)
 @triton.jit
 def moments_kernel(directory, tensors, table, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr):
     """Write (B, c, R) of this program's chunk to its slot of the table."""
-    column, part = _column(directory, tensors)
+    column, part = _column(directory, tensors, tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
     _store(table, tl.load(column + SLOT * tensors) + part, _moments(gradient, weight, length, BLOCK))
 
 
 @triton.jit
-def merge_kernel(table, ends, out, SLOTS: tl.constexpr):
+def merge_kernel(ends, table, out, SLOTS: tl.constexpr):
     """Write (B, c, R) of one segment, which is slots ``ends[segment] … ends[segment + 1]`` together."""
     segment = tl.program_id(0)
     _store(out, segment, _merged(table, tl.load(ends + segment), tl.load(ends + segment + 1), SLOTS))
@@ -39,8 +39,12 @@ def apply_kernel(
     directory, tensors, table, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr,
     TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """Project this program's chunk of a gradient in place."""
-    column, part = _column(directory, tensors)
+    """Project this program's chunk of a gradient in place.
+
+    Backwards: the last chunks to be measured are still in the cache, and the first to be changed last will be
+    when the base optimizer begins with them.
+    """
+    column, part = _column(directory, tensors, tl.num_programs(0) - 1 - tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
     first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
     moments = _merged(table, first, end, SLOTS)
@@ -53,16 +57,15 @@ def rows_kernel(
     TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Measure and project one row: a chunk that needs nothing from the others."""
-    column, part = _column(directory, tensors)
+    column, part = _column(directory, tensors, tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
     moments = _moments(gradient, weight, length, BLOCK)
     _project(gradient, weight, length, moments, RENORMALIZE, ROUNDING, LARGEST, BLOCK)
 
 
 @triton.jit
-def _column(directory, tensors):
-    """The column of the tensor this program works on, and which of its chunks."""
-    program = tl.program_id(0)
+def _column(directory, tensors, program):
+    """The column of the tensor that a program works on, and which of its chunks."""
     lanes = tl.arange(0, 128)
     firsts = directory + FIRST_PROGRAM * tensors
     index = -1

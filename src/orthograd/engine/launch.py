@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -16,10 +17,12 @@ from .dense import Pair, Segment, flattened
 from .moments import rounding_of
 
 # Elements a program reads at a time, and the smallest chunk it is given.
-BLOCK, SMALLEST_CHUNK = 2048, 8192
+BLOCK, SMALLEST_CHUNK, WARPS = 2048, 8192, 4
 # Chunks a tensor, at most: each program of the second launch merges the moments of all its tensor's chunks.
 MOST_CHUNKS = 512
 SLOTS = 256
+# From this version on a compiled kernel takes all the arguments that its source has.
+DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3)
 TYPES = {
     torch.float16: tl.float16,
     torch.bfloat16: tl.bfloat16,
@@ -43,7 +46,7 @@ class Plan:
     row per segment, to be reduced over ranks; without, one per chunk, and the second launch merges them.
     """
 
-    def __init__(self, segments: Sequence[Segment], *, rows: bool = False, merge: bool = False):
+    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, rows: bool = False, merge: bool = False):
         self.device, self.rows = segments[0][0].gradient.device, rows
         chunks = [[(pair, *_division(pair, rows)) for pair in pairs] for pairs in segments]
         self.ends = [0]
@@ -61,39 +64,39 @@ class Plan:
                 column = [gradient.data_ptr(), weight.data_ptr(), gradient.numel(), length, first_program, slot]
                 launch.append([*column, *shared, first_program + count])
                 slot += count
-        self._upload(columns)
+        self._prepare(columns, renormalize)
 
-    def _upload(self, columns: dict[Any, list[list[int]]]) -> None:
+    def _prepare(self, columns: dict[Any, list[list[int]]], renormalize: bool) -> None:
         numbers = [
             value for launch in columns.values() for row in list(zip(*launch, strict=True))[:-1] for value in row
         ]
         host = torch.tensor(numbers + self.ends, dtype=torch.int64, pin_memory=self.device.type == "cuda")
         # A CUDA graph copies from these addresses again at each replay, so both ends live as long as the plan.
         self._memory = host, host.to(self.device, non_blocking=True)
-        *directories, self._ends = self._memory[1].split([8 * len(c) for c in columns.values()] + [len(self.ends)])
+        *directories, ends = self._memory[1].split([8 * len(c) for c in columns.values()] + [len(self.ends)])
+        self._merge = Launch(kernels.merge_kernel, len(self.ends) - 1, (ends,), (SLOTS,))
         self._measure, self._apply = [], []
-        for directory, (dtypes, launch) in zip(directories, columns.items(), strict=True):
-            grid, tensors = (launch[-1][-1],), len(launch)
-            if grid == (0,):
+        for directory, ((kind, weight_kind), launch) in zip(directories, columns.items(), strict=True):
+            programs, first = launch[-1][-1], (directory, len(launch))
+            if programs == 0:
                 continue  # nothing but empty tensors
-            aligned = all(c[0] % 16 == c[1] % 16 == 0 and (c[3] % 16 == 0 or c[3] >= c[2]) for c in launch)
-            limits = {"ROUNDING": rounding_of(dtypes[0]), "LARGEST": torch.finfo(dtypes[0]).max}
-            shape = {"TYPES": tuple(TYPES[d] for d in dtypes), "ALIGNED": aligned, "BLOCK": BLOCK}
+            is_aligned = all(c[0] % 16 == c[1] % 16 == 0 and (c[3] % 16 == 0 or c[3] >= c[2]) for c in launch)
+            walk = ((TYPES[kind], TYPES[weight_kind]), is_aligned, BLOCK)
+            finish = (renormalize, rounding_of(kind), torch.finfo(kind).max)
             if self.rows:
-                self._apply.append(partial(kernels.rows_kernel[grid], directory, tensors, **shape, **limits))
+                self._apply.append(Launch(kernels.rows_kernel, programs, first, (*finish, *walk)))
             else:
-                self._measure.append(partial(kernels.moments_kernel[grid], directory, tensors, **shape))
-                self._apply.append(
-                    partial(kernels.apply_kernel[grid], directory, tensors, SLOTS=SLOTS, **shape, **limits)
-                )
+                self._measure.append(Launch(kernels.moments_kernel, programs, first, walk))
+                self._apply.append(Launch(kernels.apply_kernel, programs, first, (*finish, *walk, SLOTS)))
 
-    def project_(self, *, renormalize: bool) -> None:
+    def project_(self) -> None:
         """Replace each gradient by what ⊥Grad makes of it: two launches, or one where every row stands for itself."""
-        if self.rows:
-            for launch in self._apply:
-                launch(RENORMALIZE=renormalize)
-        else:
-            self.apply_(self.measure(), renormalize=renormalize)
+        with torch.cuda.device(self.device) if _is_elsewhere(self.device) else nullcontext():
+            if self.rows:
+                for launch in self._apply:
+                    launch()
+            else:
+                self.apply_(self.measure())
 
     def measure(self) -> Tensor:
         """The table of moments: one row per segment if the plan merges, else one per chunk."""
@@ -103,13 +106,35 @@ class Plan:
         if not self.merges:
             return table
         out = torch.empty(len(self.ends) - 1, 3, dtype=torch.float64, device=self.device)
-        kernels.merge_kernel[(len(out),)](table, self._ends, out, SLOTS=SLOTS)
+        self._merge(table, out)
         return out
 
-    def apply_(self, table: Tensor, *, renormalize: bool) -> None:
+    def apply_(self, table: Tensor) -> None:
         """Project every gradient in place, by a table of moments."""
         for launch in self._apply:
-            launch(table, RENORMALIZE=renormalize)
+            launch(table)
+
+
+class Launch:
+    """A kernel with all of its arguments but the tables between the first and the last ones.
+
+    Going through Triton's front door costs ten microseconds a launch, more than the work on a small network.
+    The arguments never change their kind here, so the compiled kernel is kept and called directly.
+    """
+
+    def __init__(self, kernel: Any, programs: int, first: tuple[Any, ...], last: tuple[Any, ...]):
+        self.kernel, self.grid, self.first, self.last = kernel, (programs, 1, 1), first, last
+        self._direct: Any = None
+
+    def __call__(self, *tables: Tensor) -> None:
+        """Launch on the current stream."""
+        arguments = (*self.first, *tables, *self.last)
+        if self._direct is not None:
+            self._direct(*arguments)
+            return
+        compiled = self.kernel[self.grid](*arguments, num_warps=WARPS)
+        if compiled is not None and DIRECT:  # the interpreter compiles nothing
+            self._direct = compiled[self.grid]
 
 
 def _division(pair: Pair, rows: bool) -> tuple[int, int]:
@@ -119,3 +144,7 @@ def _division(pair: Pair, rows: bool) -> tuple[int, int]:
         return elements // max(1, len(pair.gradient)), len(pair.gradient) if elements else 0
     chunk = max(SMALLEST_CHUNK, -(-elements // MOST_CHUNKS // BLOCK) * BLOCK)
     return chunk, -(-elements // chunk)
+
+
+def _is_elsewhere(device: torch.device) -> bool:
+    return device.type == "cuda" and device.index != torch.cuda.current_device()

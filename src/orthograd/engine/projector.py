@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 class Plan(Protocol):
     """Some segments that one engine projects together."""
 
-    def project_(self, *, renormalize: bool) -> None:
+    def project_(self) -> None:
         """Replace each gradient by what ⊥Grad makes of it."""
 
 
@@ -43,29 +43,34 @@ class Projector:
         self._captured: list[list[Plan]] = []
 
     @torch.no_grad()
-    def project_(self, segments: Sequence[Segment]) -> None:
-        """Replace each gradient by what ⊥Grad makes of it."""
+    def project_(self, segments: Sequence[Segment], addresses: Hashable = None) -> None:
+        """Replace each gradient by what ⊥Grad makes of it; at these `addresses` again by `project_again_`."""
         if self.engine == "reference" or torch.compiler.is_compiling():
             for pairs in segments:
                 _project_by_reference_(pairs, renormalize=self.renormalize, rows=self.rows)
+        elif segments and self.engine != "triton" and _is_plain_cpu(segments):
+            cpu.Plan(segments, renormalize=self.renormalize, rows=self.rows).project_()
         elif segments:
-            for plan in self._plans(segments):
-                plan.project_(renormalize=self.renormalize)
+            self._run(self._planned(segments), addresses)
 
-    def _plans(self, segments: Sequence[Segment]) -> list[Plan]:
-        if self.engine != "triton" and _is_plain_cpu(segments):
-            return [cpu.Plan(segments, rows=self.rows)]
-        key = _addresses(segments)
-        if key is None:
-            return self._planned(segments)
-        if key not in self._remembered:
-            self._remembered[key] = self._planned(segments)
+    def project_again_(self, addresses: Hashable) -> bool:
+        """Project the gradients that lie where some lay before; False if none did."""
+        plans = None if addresses is None else self._remembered.get(addresses)
+        if plans is None or torch.compiler.is_compiling():
+            return False
+        self._run(plans, addresses)
+        return True
+
+    def _run(self, plans: list[Plan], addresses: Hashable) -> None:
+        if addresses is not None:
+            self._remembered[addresses] = plans
+            self._remembered.move_to_end(addresses)
             if len(self._remembered) > REMEMBERED:
                 self._remembered.popitem(last=False)
-        if torch.cuda.is_current_stream_capturing():
-            # The graph reads this plan's memory at every replay, for as long as it lives.
-            self._captured.append(self._remembered[key])
-        return self._remembered[key]
+            if torch.cuda.is_current_stream_capturing():
+                self._captured.append(plans)  # the graph reads a plan's memory at every replay, while it lives
+        for plan in plans:
+            plan.project_()
 
     def _planned(self, segments: Sequence[Segment]) -> list[Plan]:
         """The segments in batches that one plan can hold, in an order that is the same on every rank."""
@@ -81,8 +86,10 @@ class Projector:
     def _plan(self, whole: list[Segment], parts: list[Segment], mesh: Any, device: Any, is_triton: bool) -> Plan:
         plan_class = _launch().Plan if is_triton else cpu.Plan if device == CPU else dense.Plan
         if mesh is None:
-            return plan_class(parts, rows=self.rows)
-        return SplitRowsPlan(whole, parts, mesh) if self.rows else ShardedPlan(whole, parts, mesh, plan_class)
+            return plan_class(parts, renormalize=self.renormalize, rows=self.rows)
+        if self.rows:
+            return SplitRowsPlan(whole, parts, mesh, renormalize=self.renormalize)
+        return ShardedPlan(whole, parts, mesh, plan_class, renormalize=self.renormalize)
 
     def _mesh(self, pairs: Segment) -> Any:
         """The one mesh that the vectors are sharded over; None if this rank has all of each."""
@@ -122,13 +129,27 @@ def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
     )
 
 
-def _addresses(segments: Sequence[Segment]) -> Hashable:
-    """What tells one layout of plain CUDA tensors in memory from another; None for everything else."""
-    pairs = [pair for pairs in segments for pair in pairs]
-    if not pairs[0][0].is_cuda or any(type(g) is not Tensor or g.is_complex() for g, _ in pairs):
+def addresses(segments: Iterable[Iterable[tuple[Tensor | None, Tensor]]]) -> Hashable:
+    """What tells one layout of plain CUDA tensors in memory from another; None for everything else.
+
+    Read at every step, so only what can change from step to step: a weight keeps its strides, a gradient need not.
+    """
+    if torch.compiler.is_compiling():
         return None
-    # Read at every step, so only what can change from step to step: a weight keeps its strides, a gradient need not.
-    return tuple([(g.data_ptr(), w.data_ptr(), g.stride(), g.dtype) for g, w in pairs])
+    found: list[tuple[int, int, tuple[int, ...]]] = []
+    lengths = []
+    for pairs in segments:
+        before = len(found)
+        for gradient, weight in pairs:
+            if gradient is None:
+                continue
+            if type(gradient) is not Tensor or not gradient.is_cuda or gradient.layout is not torch.strided:
+                return None
+            if gradient.is_neg() or gradient.is_complex():
+                return None
+            found.append((gradient.data_ptr(), weight.data_ptr(), gradient.stride()))
+        lengths.append(len(found) - before)
+    return (tuple(found), tuple(lengths)) if found else None
 
 
 def _local(gradient: Tensor, weight: Tensor) -> Pair:

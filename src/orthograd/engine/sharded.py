@@ -28,31 +28,34 @@ except ImportError:  # a torch built without distributed has nothing sharded
 class ShardedPlan:
     """Segments over one mesh; ``plan_class`` does the work on this rank's parts of them."""
 
-    def __init__(self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any, plan_class: Any):
+    def __init__(
+        self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any, plan_class: Any, *, renormalize: bool
+    ):
         counted = [
             [part if is_counted(pair[1], mesh) else _emptied(part) for pair, part in zip(pairs, segment, strict=True)]
             for pairs, segment in zip(whole, parts, strict=True)
         ]
         self.mesh = mesh
-        self.measured, self.applied = plan_class(counted, merge=True), plan_class(parts, merge=True)
+        self.measured = plan_class(counted, renormalize=renormalize, merge=True)
+        self.applied = plan_class(parts, renormalize=renormalize, merge=True)
 
-    def project_(self, *, renormalize: bool) -> None:
+    def project_(self) -> None:
         """Replace this rank's part of each gradient by its part of what ⊥Grad makes of the whole."""
         table = reduced(self.measured.measure(), self.mesh.device_type, [_group(self.mesh)])
-        self.applied.apply_(table, renormalize=renormalize)
+        self.applied.apply_(table)
 
 
 class SplitRowsPlan:
     """Tensors whose rows are spread over ranks (tensor parallel along the input), each row for itself."""
 
-    def __init__(self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any):
-        self.mesh = mesh
+    def __init__(self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any, *, renormalize: bool):
+        self.mesh, self.renormalize = mesh, renormalize
         self.by_dimensions: dict[tuple[int, ...], list[Pair]] = defaultdict(list)
         for pairs, segment in zip(whole, parts, strict=True):
             for (_, weight), part in zip(pairs, segment, strict=True):
                 self.by_dimensions[_row_splitting_dimensions(weight)].append(part)
 
-    def project_(self, *, renormalize: bool) -> None:
+    def project_(self) -> None:
         """As `ShardedPlan.project_`."""
         for dimensions, pairs in self.by_dimensions.items():
             groups = [self.mesh.get_group(dimension) for dimension in dimensions]
@@ -60,7 +63,7 @@ class SplitRowsPlan:
             table = reduced(torch.cat(tables), self.mesh.device_type, groups)
             for pair, rows in zip(pairs, table.split([len(table) for table in tables]), strict=True):
                 rounding = rounding_of(pair.gradient.dtype)
-                change_rows_(*pair, correction(rows, renormalize=renormalize, rounding=rounding))
+                change_rows_(*pair, correction(rows, renormalize=self.renormalize, rounding=rounding))
 
 
 def mesh_of(tensor: Tensor) -> Any:
