@@ -57,7 +57,10 @@ class Attachment:
 
     def project_gradients_(self) -> None:
         """Project the gradients that the parameters hold now, as the next step would."""
-        for options, segments in self.partition.segments(self.optimizer.param_groups).items():
+        self._project_gradients_(self.partition.segments(self.optimizer.param_groups))
+
+    def _project_gradients_(self, divided: dict[Options, Segments]) -> None:
+        for options, segments in divided.items():
             if options.project == "gradient":
                 project_gradients_(segments, options, self._projector(options))
 
@@ -68,7 +71,7 @@ class Attachment:
                 self._updates[options].remember(segments)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
         if not callable(closure):
-            self.project_gradients_()
+            self._project_gradients_(self._stepping)
             return None
         wrapped = self._projecting(closure)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})

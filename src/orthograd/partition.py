@@ -61,7 +61,10 @@ class Partition:
 
 def project_gradients_(segments: Segments, options: Options, projector: Projector) -> None:
     """Project the gradients that parameters hold, in place."""
-    where = addresses([(parameter.grad, parameter) for parameter in segment] for segment in segments)
+    if not segments:
+        return
+    parameters = [parameter for segment in segments for parameter in segment]
+    where = addresses(segments, [parameter.grad for parameter in parameters], parameters)
     if not projector.project_again_(where):
         projector.project_(gradient_pairs(segments, options), where)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of
 # Addresses of gradients repeat from step to step; a few alternating sets are remembered.
 REMEMBERED = 8
 CPU = torch.device("cpu")
+Addresses = tuple[list[int], list[int], list[Any], list[int]] | None
 
 
 class Plan(Protocol):
@@ -39,11 +40,11 @@ class Projector:
 
     def __init__(self, *, renormalize: bool = True, rows: bool = False, engine: str = "auto"):
         self.renormalize, self.rows, self.engine = renormalize, rows, engine
-        self._remembered: OrderedDict[Hashable, list[Plan]] = OrderedDict()
+        self._remembered: list[tuple[Addresses, list[Plan]]] = []
         self._captured: list[list[Plan]] = []
 
     @torch.no_grad()
-    def project_(self, segments: Sequence[Segment], addresses: Hashable = None) -> None:
+    def project_(self, segments: Sequence[Segment], addresses: Addresses = None) -> None:
         """Replace each gradient by what ⊥Grad makes of it; at these `addresses` again by `project_again_`."""
         if self.engine == "reference" or torch.compiler.is_compiling():
             for pairs in segments:
@@ -51,24 +52,24 @@ class Projector:
         elif segments and self.engine != "triton" and _is_plain_cpu(segments):
             cpu.Plan(segments, renormalize=self.renormalize, rows=self.rows).project_()
         elif segments:
-            self._run(self._planned(segments), addresses)
+            plans = self._planned(segments)
+            self._run(plans)
+            # Whether a complex gradient is conjugated lazily cannot be told from its address.
+            is_real = not any(gradient.is_complex() for pairs in segments for gradient, _ in pairs)
+            if addresses is not None and is_real and all(getattr(plan, "holds_addresses", False) for plan in plans):
+                self._remembered = [*self._remembered[1 - REMEMBERED :], (addresses, plans)]
 
-    def project_again_(self, addresses: Hashable) -> bool:
+    def project_again_(self, addresses: Addresses) -> bool:
         """Project the gradients that lie where some lay before; False if none did."""
-        plans = None if addresses is None else self._remembered.get(addresses)
-        if plans is None or torch.compiler.is_compiling():
-            return False
-        self._run(plans, addresses)
-        return True
+        for known, plans in reversed(self._remembered) if addresses else ():
+            if known == addresses:
+                self._run(plans)
+                return True
+        return False
 
-    def _run(self, plans: list[Plan], addresses: Hashable) -> None:
-        if addresses is not None:
-            self._remembered[addresses] = plans
-            self._remembered.move_to_end(addresses)
-            if len(self._remembered) > REMEMBERED:
-                self._remembered.popitem(last=False)
-            if torch.cuda.is_current_stream_capturing():
-                self._captured.append(plans)  # the graph reads a plan's memory at every replay, while it lives
+    def _run(self, plans: list[Plan]) -> None:
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self._captured.append(plans)  # the graph reads a plan's memory at every replay, while it lives
         for plan in plans:
             plan.project_()
 
@@ -129,27 +130,22 @@ def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
     )
 
 
-def addresses(segments: Iterable[Iterable[tuple[Tensor | None, Tensor]]]) -> Hashable:
-    """What tells one layout of plain CUDA tensors in memory from another; None for everything else.
+def addresses(segments: Sequence[Sequence[Any]], gradients: list[Tensor | None], weights: list[Tensor]) -> Addresses:
+    """What tells one layout in the memory of a CUDA device from another; None for tensors that cannot be remembered.
 
-    Read at every step, so only what can change from step to step: a weight keeps its strides, a gradient need not.
+    Read at every step, so it takes only what can change from one step to the next, and in the quickest way.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not weights[0].is_cuda:
         return None
-    found: list[tuple[int, int, tuple[int, ...]]] = []
-    lengths = []
-    for pairs in segments:
-        before = len(found)
-        for gradient, weight in pairs:
-            if gradient is None:
-                continue
-            if type(gradient) is not Tensor or not gradient.is_cuda or gradient.layout is not torch.strided:
-                return None
-            if gradient.is_neg() or gradient.is_complex():
-                return None
-            found.append((gradient.data_ptr(), weight.data_ptr(), gradient.stride()))
-        lengths.append(len(found) - before)
-    return (tuple(found), tuple(lengths)) if found else None
+    try:
+        return (
+            [0 if g is None else g.data_ptr() for g in gradients],
+            [w.data_ptr() for w in weights],
+            [g is None or g.is_contiguous() or g.stride() for g in gradients],
+            [len(segment) for segment in segments],
+        )
+    except RuntimeError:  # sparse or sharded: no address of its own
+        return None
 
 
 def _local(gradient: Tensor, weight: Tensor) -> Pair:
