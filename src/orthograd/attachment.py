@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 from .engine import Projector
@@ -64,6 +65,8 @@ class Attachment:
             if options.project == "gradient":
                 project_gradients_(segments, options, self._projector(options))
 
+    # torch.compile leaves the hooks alone and compiles the base step: its own kernels could not do better than ours.
+    @torch.compiler.disable
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         self._stepping = self.partition.segments(optimizer.param_groups)
         for options, segments in self._stepping.items():
@@ -76,6 +79,7 @@ class Attachment:
         wrapped = self._projecting(closure)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
 
+    @torch.compiler.disable
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for options, segments in self._stepping.items():
             if options.project == "update":

@@ -64,9 +64,9 @@ def project_gradients_(segments: Segments, options: Options, projector: Projecto
     if not segments:
         return
     parameters = [parameter for segment in segments for parameter in segment]
-    where = addresses(segments, [parameter.grad for parameter in parameters], parameters)
-    if not projector.project_again_(where):
-        projector.project_(gradient_pairs(segments, options), where)
+    if not projector.project_again_(addresses(segments, [p.grad for p in parameters], parameters)):
+        pairs = gradient_pairs(segments, options)  # may put other tensors into .grad
+        projector.project_(pairs, addresses(segments, [p.grad for p in parameters], parameters))
 
 
 def gradient_pairs(segments: Segments, options: Options) -> list[list[Pair]]:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..projection import rounding_of
 from . import dense
 from .dense import Pair, Segment, changed, flattened, pieces
-from .moments import merged, rounding_of
+from .moments import merged
 
 # Elements a piece: it stays in the last cache between its three dot products, and float32 sums of so many products
 # are off by 2e-6 (measured).

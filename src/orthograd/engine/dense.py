@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .moments import Correction, correction, merged, rounding_of
+from ..projection import rounding_of
+from .moments import Correction, correction, merged
 
 # Elements a piece: temporaries of 256 KiB in float64, which stay in the cache of a CPU core.
 CHUNK = 1 << 15

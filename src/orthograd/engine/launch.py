@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..projection import rounding_of
 from . import kernels
 from .dense import Pair, Segment, flattened
-from .moments import rounding_of
 
 # Elements a program reads at a time, the smallest chunk it is given, its warps: the quickest of those tried on an H200.
 BLOCK, SMALLEST_CHUNK, WARPS = 1024, 8192, 4

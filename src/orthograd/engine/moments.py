@@ -12,7 +12,6 @@ A table holds one row (B, c, R) per piece, in float64.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -64,9 +63,3 @@ def correction(table: Tensor, *, renormalize: bool, rounding: float) -> Correcti
     scale = torch.where(is_zero, 0, scale)
     is_finite = gradient_square.isfinite() & scale.isfinite()
     return Correction(torch.where(is_finite, coefficient, 0), torch.where(is_finite, scale, 1))
-
-
-@cache
-def rounding_of(dtype: torch.dtype) -> float:
-    """‖g⊥‖ / ‖g‖ up to which rounding to ``dtype`` alone may have bent a gradient that is parallel to its weight."""
-    return torch.finfo(dtype).eps / 2

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..projection import as_real, orthogonal_gradient
+from ..projection import as_real, orthogonal_gradient, rounding_of
 from . import cpu, dense
 from .dense import Pair, Segment
-from .moments import rounding_of
 from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of
 
 # Addresses of gradients repeat from step to step; a few alternating sets are remembered.
@@ -46,18 +45,21 @@ class Projector:
     @torch.no_grad()
     def project_(self, segments: Sequence[Segment], addresses: Addresses = None) -> None:
         """Replace each gradient by what ⊥Grad makes of it; at these `addresses` again by `project_again_`."""
-        if self.engine == "reference" or torch.compiler.is_compiling():
+        if self.engine == "reference":
             for pairs in segments:
                 _project_by_reference_(pairs, renormalize=self.renormalize, rows=self.rows)
         elif segments and self.engine != "triton" and _is_plain_cpu(segments):
             cpu.Plan(segments, renormalize=self.renormalize, rows=self.rows).project_()
         elif segments:
-            plans = self._planned(segments)
-            self._run(plans)
-            # Whether a complex gradient is conjugated lazily cannot be told from its address.
-            is_real = not any(gradient.is_complex() for pairs in segments for gradient, _ in pairs)
-            if addresses is not None and is_real and all(getattr(plan, "holds_addresses", False) for plan in plans):
-                self._remembered = [*self._remembered[1 - REMEMBERED :], (addresses, plans)]
+            self._plan_and_run(segments, addresses)
+
+    def _plan_and_run(self, segments: Sequence[Segment], addresses: Addresses) -> None:
+        plans = self._planned(segments)
+        self._run(plans)
+        # Whether a complex gradient is conjugated lazily cannot be told from its address.
+        is_real = not any(gradient.is_complex() for pairs in segments for gradient, _ in pairs)
+        if addresses is not None and is_real and all(getattr(plan, "holds_addresses", False) for plan in plans):
+            self._remembered = [*self._remembered[1 - REMEMBERED :], (addresses, plans)]
 
     def project_again_(self, addresses: Addresses) -> bool:
         """Project the gradients that lie where some lay before; False if none did."""
@@ -68,7 +70,7 @@ class Projector:
         return False
 
     def _run(self, plans: list[Plan]) -> None:
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             self._captured.append(plans)  # the graph reads a plan's memory at every replay, while it lives
         for plan in plans:
             plan.project_()
@@ -113,12 +115,20 @@ def _project_by_reference_(pairs: Segment, *, renormalize: bool, rows: bool) -> 
     """The definition itself, on one vector made of all pairs."""
     if rows or len(pairs) == 1:
         for gradient, weight in pairs:
-            gradient.copy_(orthogonal_gradient(gradient, weight, renormalize=renormalize, rows=rows))
+            _replace_(gradient, orthogonal_gradient(gradient, weight, renormalize=renormalize, rows=rows))
         return
     vectors = [torch.cat([as_real(tensor).flatten() for tensor in column]) for column in zip(*pairs, strict=True)]
     parts = orthogonal_gradient(*vectors, renormalize=renormalize).split([as_real(g).numel() for g, _ in pairs])
     for (gradient, _), part in zip(pairs, parts, strict=True):
-        as_real(gradient).copy_(part.view_as(as_real(gradient)))
+        _replace_(as_real(gradient), part.view_as(as_real(gradient)))
+
+
+def _replace_(gradient: Tensor, projected: Tensor) -> None:
+    """Round to the gradient's dtype; what was finite stays finite."""
+    if not gradient.is_complex():
+        largest = torch.finfo(gradient.dtype).max
+        projected = torch.where(gradient.isfinite(), projected.clamp(-largest, largest), projected)
+    gradient.copy_(projected)
 
 
 def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
@@ -135,7 +145,7 @@ def addresses(segments: Sequence[Sequence[Any]], gradients: list[Tensor | None],
 
     Read at every step, so it takes only what can change from one step to the next, and in the quickest way.
     """
-    if torch.compiler.is_compiling() or not weights[0].is_cuda:
+    if not weights[0].is_cuda:
         return None
     try:
         return (

@@ -14,8 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..projection import rounding_of
 from .dense import Pair, Segment, change_rows_, row_moments
-from .moments import averaged, correction, residual_about, rounding_of, weighted
+from .moments import averaged, correction, residual_about, weighted
 
 try:
     from torch.distributed.tensor import DTensor

@@ -1,0 +1,210 @@
+"""Every engine against the float64 reference: shapes, dtypes, strides, scales, and all that can break."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orthograd.engine import Projector, dense
+from orthograd.engine.dense import Pair
+from orthograd.projection import orthogonal_gradient
+from tests.conftest import DTYPES, at_angle, cosine, relative_error
+
+pytest.importorskip("triton")
+
+
+class Careful(Projector):
+    """The engine of devices without one of their own, on the CPU."""
+
+    def project_(self, segments, addresses=None):
+        dense.Plan(segments, renormalize=self.renormalize, rows=self.rows).project_()
+
+
+def engine(name, **options):
+    return Careful(**options) if name == "careful" else Projector(engine=name, **options)
+
+
+ENGINES = ["torch", "careful", "triton", "reference"]
+each_engine = pytest.mark.parametrize("name", ENGINES)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def tolerance(dtype):
+    # Rounding to the dtype is off by half an eps. The reference itself is no more exact than float64, and float32
+    # dot products of the CPU engine are good to 1e-6; Triton's interpreter cuts bfloat16 instead of rounding it.
+    return {torch.float32: 1e-6, torch.float64: 1e-14}.get(dtype, torch.finfo(dtype).eps)
+
+
+@each_engine
+@each_dtype
+@pytest.mark.parametrize("renormalize", [True, False])
+@pytest.mark.parametrize("rows", [True, False])
+def test_engine_agrees_with_the_reference(name, dtype, renormalize, rows):
+    shapes = [(7, 5), (64, 3, 3, 3), (3, 2000), (40, 129), (2, 1), (0, 3)]
+    pairs = [Pair(*(torch.randn(shape).to(dtype) for _ in range(2))) for shape in shapes]
+    expected = [orthogonal_gradient(*pair, renormalize=renormalize, rows=rows) for pair in pairs]
+    engine(name, renormalize=renormalize, rows=rows).project_([[pair] for pair in pairs])
+    for pair, right in zip(pairs, expected, strict=True):
+        assert relative_error(pair.gradient, right) <= tolerance(dtype)
+
+
+@each_engine
+@pytest.mark.parametrize("sizes", [(3, 4), (10, 5000, 1, 0, 300)])
+def test_tensors_of_a_segment_count_as_one_vector(name, sizes):
+    pairs = [Pair(*torch.randn(2, size)) for size in sizes]
+    whole = [torch.cat(column) for column in zip(*pairs, strict=True)]
+    expected = orthogonal_gradient(*whole)
+    engine(name).project_([pairs])
+    assert relative_error(torch.cat([pair.gradient for pair in pairs]), expected) < 1e-6
+
+
+@each_engine
+@pytest.mark.parametrize("angle", [1e-6, 1e-3, 0.3, 1.3, 1.5, math.pi - 1e-6])
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_result_is_orthogonal_and_keeps_its_length_at_any_angle(name, angle, size):
+    gradient, weight = at_angle(angle, size)
+    before = gradient.double().norm()
+    engine(name).project_([[Pair(gradient, weight)]])
+    assert cosine(gradient, weight) < 1e-6
+    assert abs(float(gradient.double().norm() / before) - 1) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("angle", [1e-6, 1.3, 1.5])
+def test_large_tensors_stay_exact(angle):
+    gradient, weight = at_angle(angle, 10_000_000)
+    weight += weight.abs()  # sums of like signs are the hardest for float32
+    before = gradient.double().norm()
+    engine("torch").project_([[Pair(gradient, weight)]])
+    assert cosine(gradient, weight) < 1e-6
+    assert abs(float(gradient.double().norm() / before) - 1) < 1e-4
+
+
+@each_engine
+@pytest.mark.parametrize("factor", [1.0, 3.3, -0.1, 1e-20, 1e20])
+@each_dtype
+def test_parallel_gives_exactly_zero(name, factor, dtype):
+    weight = torch.randn(5000).to(dtype)
+    gradient = weight * factor
+    if not gradient.isfinite().all() or torch.finfo(dtype).tiny > gradient.abs().max() * torch.finfo(dtype).eps:
+        pytest.skip(f"{factor} · w is out of the range of {dtype}")
+    engine(name).project_([[Pair(gradient, weight)]])
+    assert gradient.abs().max() == 0
+
+
+@each_engine
+def test_zero_gradient_and_zero_weight(name):
+    zero, kept = Pair(torch.zeros(50), torch.randn(50)), Pair(torch.randn(50), torch.zeros(50))
+    before = kept.gradient.clone()
+    engine(name).project_([[zero], [kept]])
+    assert zero.gradient.abs().max() == 0
+    assert torch.equal(kept.gradient, before)
+
+
+@each_engine
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("rows", [True, False])
+def test_broken_gradients_pass_through_and_leave_others_alone(name, broken, rows):
+    pairs = [Pair(*torch.randn(2, 6, size)) for size in (9, 3000, 9)]
+    expected = [orthogonal_gradient(*pair, rows=rows) for pair in pairs]
+    for pair in pairs[:2]:
+        pair.gradient[2, 4] = broken
+    kept = [pair.gradient.clone() for pair in pairs]
+    engine(name, rows=rows).project_([[pair] for pair in pairs])
+    assert relative_error(pairs[2].gradient, expected[2]) < 1e-6
+    for pair, before, right in zip(pairs[:2], kept, expected, strict=False):
+        same = pair.gradient.nan_to_num(7) == before.nan_to_num(7)
+        assert same[2].all()
+        if rows:  # other rows of the same tensor are projected as ever
+            others = [0, 1, 3, 4, 5]
+            assert relative_error(pair.gradient[others], right[others]) < 1e-6
+        else:
+            assert same.all()
+
+
+@each_engine
+def test_a_broken_tensor_leaves_its_whole_segment_alone(name):
+    pairs = [Pair(*torch.randn(2, 8)) for _ in range(3)]
+    pairs[1].gradient[0] = math.nan
+    before = [pair.gradient.clone() for pair in pairs]
+    engine(name).project_([pairs])
+    assert all(torch.equal(p.gradient.nan_to_num(7), b.nan_to_num(7)) for p, b in zip(pairs, before, strict=True))
+
+
+@each_engine
+def test_finite_half_precision_stays_finite(name):
+    # All of ‖g‖ lands on the second element, which float16 cannot hold.
+    gradient, weight = torch.tensor([6e4, 6e4]).half(), torch.tensor([1.0, 0.0]).half()
+    engine(name).project_([[Pair(gradient, weight)]])
+    assert gradient.tolist() == [0.0, torch.finfo(torch.float16).max]
+
+
+@each_engine
+@pytest.mark.parametrize("layout", ["channels_last", "transposed", "strided", "mixed", "offset"])
+@pytest.mark.parametrize("rows", [True, False])
+def test_memory_layouts(name, layout, rows):
+    weight, gradient = torch.randn(2, 16, 12, 3, 3)
+    if layout == "channels_last":
+        weight, gradient = (t.contiguous(memory_format=torch.channels_last) for t in (weight, gradient))
+    elif layout == "transposed":
+        weight, gradient = weight.transpose(0, 1), gradient.transpose(0, 1)
+    elif layout == "strided":
+        weight, gradient = weight[:, ::2], gradient[:, ::2]
+    elif layout == "mixed":
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+    else:
+        weight, gradient = (torch.cat([t.new_zeros(1), t.flatten()])[1:].view_as(t) for t in (weight, gradient))
+    strides, expected = gradient.stride(), orthogonal_gradient(gradient, weight, rows=rows)
+    engine(name, rows=rows).project_([[Pair(gradient, weight)]])
+    assert gradient.stride() == strides
+    assert relative_error(gradient, expected) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["torch", "triton", "reference"])
+@pytest.mark.parametrize("rows", [True, False])
+def test_complex_parameters(name, rows):
+    gradient, weight = torch.randn(2, 5, 6, dtype=torch.complex64)
+    expected = orthogonal_gradient(gradient, weight, rows=rows)
+    engine(name, rows=rows).project_([[Pair(gradient, weight)]])
+    torch.testing.assert_close(gradient, expected.to(gradient.dtype), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("what", ["shape", "device"])
+def test_mismatched_pairs_are_named(what):
+    gradient = torch.randn(3, 2) if what == "shape" else torch.randn(2, 3, device="meta")
+    with pytest.raises(ValueError, match=f"gradient with the {what} of its weight"):
+        Projector().project_([[Pair(gradient, torch.randn(2, 3))]])
+
+
+shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
+exponents = st.floats(-30, 30)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["torch", "careful", "triton"]), shapes, st.sampled_from(DTYPES), exponents, exponents,
+    st.permutations(range(4)), st.booleans(), st.booleans(), st.integers(0, 1000),
+)  # fmt: skip
+def test_any_shape_dtype_stride_and_scale(name, shape, dtype, first, second, order, renormalize, strided, seed):
+    torch.manual_seed(seed)
+    limit = math.log10(torch.finfo(dtype).max) - 2
+    floor = math.log10(torch.finfo(dtype).tiny) + 4
+    gradient, weight = (
+        (torch.randn(*shape, dtype=torch.float64) * 10 ** max(floor, min(limit, power))).to(dtype)
+        for power in (first, second)
+    )
+    axes = [axis for axis in order if axis < len(shape)]
+    gradient = gradient.permute(axes)
+    weight = weight.permute(axes)
+    if strided:
+        gradient = gradient.unsqueeze(-1).expand(*gradient.shape, 2).contiguous()[..., 0]
+    before = gradient.double().norm()
+    expected = orthogonal_gradient(gradient, weight, renormalize=renormalize)
+    largest = torch.finfo(dtype).max
+    engine(name, renormalize=renormalize).project_([[Pair(gradient, weight)]])
+    error = (gradient.double() - expected.clamp(-largest, largest)).norm() / before.clamp_min(1e-300)
+    assert error <= 2 * tolerance(dtype)

@@ -1,0 +1,139 @@
+"""project="update": the update itself is orthogonal, whatever the base optimizer does, and decay stays decay."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import optim
+
+import orthograd
+from tests.conftest import cosine, loss_of, network, relative_error
+from tests.test_contract import OPTIMIZERS, each_optimizer, made, train
+
+
+def without_decay(name):
+    kind, options = OPTIMIZERS[name]
+    none = {key: 0.0 for key in ("weight_decay", "lambd") if key in inspect.signature(kind).parameters}
+    return kind, {**options, **none}
+
+
+@each_optimizer
+@pytest.mark.parametrize("granularity", ["tensor", "row", "model"])
+def test_update_is_orthogonal_to_the_weight(name, granularity):
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = network()
+        kind, options = without_decay(name)
+        optimizer = kind([p for p in model.parameters() if name != "Muon" or p.ndim == 2], **options)
+        orthograd.attach(optimizer, project="update", granularity=granularity)
+        for step in range(4):
+            before = [p.detach().clone() for p in optimizer.param_groups[0]["params"]]
+            train(model, optimizer, [step])
+            pairs = [(p.detach() - b, b) for p, b in zip(optimizer.param_groups[0]["params"], before, strict=True)]
+            pairs = [(update, weight) for update, weight in pairs if weight.numel() > 1]
+            if granularity == "model":
+                pairs = [tuple(torch.cat([t.flatten() for t in column]) for column in zip(*pairs, strict=True))]
+            if granularity == "row":
+                pairs = [
+                    rows for update, weight in pairs if weight.ndim > 1 for rows in zip(update, weight, strict=True)
+                ]
+            for update, weight in pairs:
+                # Adding an update to a weight rounds it to the grid of the weight.
+                rounding = torch.finfo(weight.dtype).eps * weight.norm() / update.norm().clamp_min(1e-300)
+                assert cosine(update, weight) < 1e-9 + 4 * rounding
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+DECAYING = {
+    "AdamW": optim.AdamW,
+    "Adafactor": getattr(optim, "Adafactor", None),
+    "NAdam": lambda p, **options: optim.NAdam(p, decoupled_weight_decay=True, **options),
+    "RAdam": lambda p, **options: optim.RAdam(p, decoupled_weight_decay=True, **options),
+    "Muon": getattr(optim, "Muon", None),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, kind in DECAYING.items() if kind is not None])
+def test_decoupled_decay_stays_out_of_the_projection(name):
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    before = weight.detach().clone()
+    optimizer = DECAYING[name]([weight], lr=0.1, weight_decay=0.3)
+    orthograd.attach(optimizer, project="update")
+    weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    # w' = (1 − ηλ) w + Δ with Δ ⊥ w, so along w there is the decay and nothing else.
+    along = (weight.detach() * before).sum() / before.square().sum()
+    assert abs(float(along) - (1 - 0.1 * 0.3)) < 1e-9
+
+
+def test_coupled_decay_is_part_of_the_update():
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    before = weight.detach().clone()
+    optimizer = optim.SGD([weight], lr=0.1, weight_decay=0.3)
+    orthograd.attach(optimizer, project="update")
+    weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    assert abs(float((weight.detach() * before).sum() / before.square().sum()) - 1) < 1e-12
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_the_user_can_say_whether_decay_is_decoupled(said):
+    class Decaying(optim.SGD):
+        """An optimizer of someone's own, whose decay torch knows nothing of."""
+
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.data.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * p.grad)
+
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    before = weight.detach().clone()
+    optimizer = Decaying([weight], lr=0.1, weight_decay=0.3)
+    orthograd.attach(optimizer, project="update", decoupled_decay=said)
+    weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    along = float((weight.detach() * before).sum() / before.square().sum())
+    assert abs(along - (0.97 if said else 1.0)) < 1e-12
+
+
+def test_renormalized_update_is_as_long_as_the_base_made_it():
+    first, second = network(), network()
+    second.load_state_dict(first.state_dict())
+    optimizers = [made("Adam", model) for model in (first, second)]
+    orthograd.attach(optimizers[0], project="update")
+    before = [p.detach().clone() for p in first.parameters()]
+    for model, optimizer in zip((first, second), optimizers, strict=True):
+        train(model, optimizer, [0])
+    for a, b, start in zip(first.parameters(), second.parameters(), before, strict=True):
+        assert relative_error((a.detach() - start).norm(), (b.detach() - start).norm()) < 1e-3
+
+
+def test_parameters_without_gradient_do_not_move():
+    weights = [torch.nn.Parameter(torch.randn(3, 3)) for _ in range(2)]
+    before = weights[1].detach().clone()
+    optimizer = optim.AdamW(weights, lr=0.1, weight_decay=0.5)
+    orthograd.attach(optimizer, project="update")
+    weights[0].grad = torch.randn(3, 3)
+    optimizer.step()
+    assert torch.equal(weights[1], before)
+
+
+def test_projected_gradients_still_make_radial_updates_with_momentum():
+    """Why `project="update"` exists: with momentum the paper's form leaves an update that is not orthogonal."""
+    found = {}
+    for project in ("gradient", "update"):
+        torch.manual_seed(1)
+        model = network()
+        optimizer = optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+        orthograd.attach(optimizer, project=project)
+        for step in range(12):
+            before = model.head.weight.detach().clone()
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+        found[project] = cosine(model.head.weight.detach() - before, before)
+    assert found["gradient"] > 0.01
+    assert found["update"] < 1e-4
