@@ -12,6 +12,7 @@ from torch import Tensor
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # the kernels run on the CPU then, slowly; read when triton is imported
 
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 

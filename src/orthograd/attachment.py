@@ -26,9 +26,12 @@ class Attachment:
         self._projectors: dict[Options, Projector] = {}
         self._updates: dict[Options, Updates] = defaultdict(Updates)
         self._stepping: dict[Options, Segments] = {}
+        # torch.compile leaves the hooks alone and compiles the base step: its kernels could not do better than ours.
+        before, after = torch.compiler.disable(self._before_step), torch.compiler.disable(self._after_step)
+        before.attachment = self
         self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
+            optimizer.register_step_pre_hook(before),
+            optimizer.register_step_post_hook(after),
             optimizer.register_load_state_dict_pre_hook(self._keep_group_options),
         ]
         # copy.deepcopy and pickle drop hooks. They ask the object how to copy it, and are told here.
@@ -65,8 +68,6 @@ class Attachment:
             if options.project == "gradient":
                 project_gradients_(segments, options, self._projector(options))
 
-    # torch.compile leaves the hooks alone and compiles the base step: its own kernels could not do better than ours.
-    @torch.compiler.disable
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         self._stepping = self.partition.segments(optimizer.param_groups)
         for options, segments in self._stepping.items():
@@ -79,7 +80,6 @@ class Attachment:
         wrapped = self._projecting(closure)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
 
-    @torch.compiler.disable
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for options, segments in self._stepping.items():
             if options.project == "update":
@@ -121,8 +121,8 @@ def projector_for(options: Options) -> Projector:
 
 def attachment_of(optimizer: Optimizer) -> Attachment | None:
     """The handle that is at work on an optimizer, if any."""
-    owners = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_step_pre_hooks.values())
-    return next((owner for owner in owners if isinstance(owner, Attachment)), None)
+    handles = (getattr(hook, "attachment", None) for hook in optimizer._optimizer_step_pre_hooks.values())
+    return next((handle for handle in handles if isinstance(handle, Attachment)), None)
 
 
 def _restored(

@@ -39,7 +39,7 @@ def version() -> None:
 @app.command()
 def bench(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto: the GPU where there is one.")] = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads; the bounds are for 2.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads; the bounds are for 2.")] = 2,
     quick: Annotated[bool, typer.Option("--quick", help="Only the smaller network, fewer rounds.")] = False,
     record: Annotated[Optional[Path], typer.Option(help="Write the figures to this file as JSON.")] = None,  # noqa: UP045 typer reads it on 3.10
 ) -> None:
@@ -47,7 +47,7 @@ def bench(
 
     Every figure is a ratio or an error, so machines compare. Exits with 1 if a bound is not kept.
     """
-    chosen = torch.device("cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu"))
+    chosen = _device(device)
     torch.set_num_threads(threads)
     console = Console()
     claims = []
@@ -63,6 +63,13 @@ def bench(
         )
     if not all(claim.holds for claim in claims):
         raise typer.Exit(1)
+
+
+def _device(name: str) -> torch.device:
+    known = {"auto": "cuda" if torch.cuda.is_available() else "cpu", "cpu": "cpu", "cuda": "cuda"}
+    if name not in known or (name == "cuda" and not torch.cuda.is_available()):
+        raise typer.BadParameter(f"expected cpu, auto, or cuda where there is a GPU, got {name}")
+    return torch.device(known[name])
 
 
 def _table(claims: list[Claim], device: torch.device) -> Table:

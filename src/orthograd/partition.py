@@ -61,7 +61,8 @@ class Partition:
 
 def project_gradients_(segments: Segments, options: Options, projector: Projector) -> None:
     """Project the gradients that parameters hold, in place."""
-    if not segments:
+    if not segments or not segments[0][0].is_cuda:
+        projector.project_(gradient_pairs(segments, options))
         return
     parameters = [parameter for segment in segments for parameter in segment]
     if not projector.project_again_(addresses(segments, [p.grad for p in parameters], parameters)):

@@ -69,11 +69,16 @@ def orthogonal_gradient(gradient: Tensor, weight: Tensor, *, renormalize: bool =
     return torch.view_as_complex(projected) if gradient.is_complex() else projected
 
 
+_ROUNDING: dict[torch.dtype, float] = {}
+
+
 def rounding_of(dtype: torch.dtype) -> float:
     """‖g⊥‖ / ‖g‖ that rounding alone can leave of a gradient that is parallel to its weight."""
-    # Numbers of this dtype are off by eps/2. In float64 the arithmetic is no wider than they are, and is off as well.
-    eps = torch.finfo(dtype).eps
-    return 8 * eps if eps < 1e-10 else eps / 2
+    if dtype not in _ROUNDING:
+        # Such numbers are off by eps/2. In float64 the arithmetic is no wider than they are, and is off as well.
+        eps = torch.finfo(dtype).eps
+        _ROUNDING[dtype] = 8 * eps if eps < 1e-10 else eps / 2
+    return _ROUNDING[dtype]
 
 
 def as_real(tensor: Tensor) -> Tensor:

@@ -51,7 +51,9 @@ class Updates:
         pairs = [[Pair(p.detach(), self._before[id(p)]) for p in segment] for segment in changed if segment]
         for parameter in (p for segment in changed for p in segment):
             parameter.sub_(self._before[id(parameter)] * kept[id(parameter)])
-        if pairs:
+        if pairs and not pairs[0][0].gradient.is_cuda:
+            projector.project_(pairs)
+        elif pairs:
             where = addresses(pairs, *map(list, zip(*(pair for segment in pairs for pair in segment), strict=True)))
             if not projector.project_again_(where):
                 projector.project_(pairs, where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import socket
+from datetime import timedelta
 from unittest import mock
 
 import pytest
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 import orthograd
-from tests.conftest import relative_error
+from tests.conftest import TORCH, relative_error
 
 tensor_api = pytest.importorskip("torch.distributed.tensor")
 fsdp = pytest.importorskip("torch.distributed.fsdp")
@@ -124,11 +125,10 @@ def parallel_gradient_is_zero_on_every_rank(rank):
 def work(rank, port, name):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(RANKS))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
-    try:
-        globals()[name](rank)
-    finally:
-        dist.destroy_process_group()
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
+    globals()[name](rank)
+    dist.barrier()  # a rank that leaves early would cut the other one off
+    dist.destroy_process_group()
 
 
 def run(name):
@@ -150,8 +150,12 @@ def tensor_parallel(rank):
             compare(by_tensor_parallel, granularity=granularity, project=project)
 
 
-@pytest.mark.parametrize(
-    "case", [fully_sharded, tensor_parallel, uneven_and_empty, parallel_gradient_is_zero_on_every_rank]
-)
+def test_fully_sharded_model_agrees_with_one_process():
+    if TORCH < (2, 9):
+        pytest.skip("FSDP2 over gloo reduces gradients wrongly in this torch, with ⊥Grad or without")
+    run("fully_sharded")
+
+
+@pytest.mark.parametrize("case", [tensor_parallel, uneven_and_empty, parallel_gradient_is_zero_on_every_rank])
 def test_two_processes_agree_with_one(case):
     run(case.__name__)  # raises with the traceback of a rank whose assertion failed

@@ -12,6 +12,7 @@ from .claim import Claim
 from .cost import graph_cost, step_cost
 from .memory import extra_memory, synchronisations
 from .precision import precision
+from .radial import update_cosines
 
 
 def measure(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
@@ -19,6 +20,7 @@ def measure(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
     networks = ["ResNet-18"] if quick else ["ResNet-18", "GPT-2 small"]
     rounds = 9 if quick else 25
     yield from precision(device, sizes=(1_000, 100_000)) if quick else precision(device)
+    yield from update_cosines(seeds=1 if quick else 3)
     for network in networks:
         yield from extra_memory(device, networks=[network])
     if device.type == "cuda":

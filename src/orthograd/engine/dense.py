@@ -43,7 +43,7 @@ class Plan:
         """Replace each gradient by what ⊥Grad makes of it."""
         if self.rows:
             for pair in (pair for pairs in self.segments for pair in pairs):
-                project_rows_(*pair, renormalize=self.renormalize, rounding=self.rounding)
+                project_rows_(*pair, renormalize=self.renormalize)
         else:
             self.apply_(self.measure())
 
@@ -83,11 +83,12 @@ def changed(gradient: Tensor, weight: Tensor, c: Tensor | float, s: Tensor | flo
     return ((gradient.to(dtype) - c * weight.to(dtype)) * s).clamp_(-largest, largest)
 
 
-def project_rows_(gradient: Tensor, weight: Tensor, *, renormalize: bool, rounding: float) -> None:
+def project_rows_(gradient: Tensor, weight: Tensor, *, renormalize: bool) -> None:
     """Project every row (slice along the first dimension) for itself, a block of rows at a time."""
     block = max(1, CHUNK * gradient.shape[0] // max(1, gradient.numel()))
     for x, y in zip(gradient.split(block), weight.split(block), strict=True):
-        change_rows_(x, y, correction(row_moments(x, y), renormalize=renormalize, rounding=rounding))
+        table = row_moments(x, y)
+        change_rows_(x, y, correction(table, renormalize=renormalize, rounding=rounding_of(gradient.dtype)))
 
 
 def row_moments(gradient: Tensor, weight: Tensor) -> Tensor:

@@ -141,12 +141,10 @@ def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
 
 
 def addresses(segments: Sequence[Sequence[Any]], gradients: list[Tensor | None], weights: list[Tensor]) -> Addresses:
-    """What tells one layout in the memory of a CUDA device from another; None for tensors that cannot be remembered.
+    """What tells one layout in the memory of a CUDA device from another; None for tensors without an address.
 
     Read at every step, so it takes only what can change from one step to the next, and in the quickest way.
     """
-    if not weights[0].is_cuda:
-        return None
     try:
         return (
             [0 if g is None else g.data_ptr() for g in gradients],

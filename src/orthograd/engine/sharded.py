@@ -6,6 +6,7 @@ the moments of the whole: first (B, B c) for the common c, then the residuals ab
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +18,6 @@ from torch import Tensor
 from ..projection import rounding_of
 from .dense import Pair, Segment, change_rows_, row_moments
 from .moments import averaged, correction, residual_about, weighted
-
-try:
-    from torch.distributed.tensor import DTensor
-except ImportError:  # a torch built without distributed has nothing sharded
-
-    class DTensor:  # type: ignore[no-redef]
-        """Stands in for the class that this torch lacks: nothing is an instance of it."""
 
 
 class ShardedPlan:
@@ -67,36 +61,41 @@ class SplitRowsPlan:
                 change_rows_(*pair, correction(rows, renormalize=self.renormalize, rounding=rounding))
 
 
-def mesh_of(tensor: Tensor) -> Any:
+def is_dtensor(tensor: Any) -> bool:
+    """Whether a tensor is spread over ranks. Asks without importing what is slow to import."""
+    modules = ("torch.distributed.tensor", "torch.distributed._tensor")  # the second is torch 2.4's
+    classes = (getattr(sys.modules.get(name), "DTensor", None) for name in modules)
+    return any(isinstance(tensor, kind) for kind in classes if kind is not None)
+
+
+def mesh_of(tensor: Any) -> Any:
     """The mesh over which a tensor is sharded; None if this rank has all of it."""
-    if isinstance(tensor, DTensor) and any(map(_is_sharded, tensor.placements)):
+    if is_dtensor(tensor) and any(map(_is_sharded, tensor.placements)):
         return tensor.device_mesh
     return None
 
 
-def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
+def laid_out_like(parameter: Any, gradient: Any) -> Any:
     """The gradient, spread over the ranks as its parameter is; itself if it is so already."""
-    if not (isinstance(gradient, DTensor) and isinstance(parameter, DTensor)):
-        return gradient
-    if gradient.placements == parameter.placements:
+    if not is_dtensor(gradient) or gradient.placements == parameter.placements:
         return gradient
     return gradient.redistribute(parameter.device_mesh, parameter.placements)
 
 
-def local(tensor: Tensor) -> Tensor:
+def local(tensor: Any) -> Any:
     """This rank's part of a tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
-def is_counted(tensor: Tensor, mesh: Any) -> bool:
+def is_counted(tensor: Any, mesh: Any) -> bool:
     """Whether this rank's part enters the sums over the mesh: of copies only the first does."""
-    placements = tensor.placements if isinstance(tensor, DTensor) else [None] * mesh.ndim
+    placements = tensor.placements if is_dtensor(tensor) else [None] * mesh.ndim
     return all(_is_sharded(p) or c == 0 for p, c in zip(placements, mesh.get_coordinate(), strict=True))
 
 
-def has_whole_rows(tensor: Tensor) -> bool:
+def has_whole_rows(tensor: Any) -> bool:
     """Whether every row of a tensor lies on one rank: it is cut along its first dimension only."""
-    return not isinstance(tensor, DTensor) or not _row_splitting_dimensions(tensor)
+    return not is_dtensor(tensor) or not _row_splitting_dimensions(tensor)
 
 
 def reduced(table: Tensor, device_type: str, groups: Sequence[Any]) -> Tensor:

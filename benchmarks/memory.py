@@ -1,0 +1,7 @@
+"""Claim: projecting gradients takes less than 1 MiB at any size of model, and never waits for the GPU."""
+
+from _claims import check
+
+from orthograd.benchmark.memory import extra_memory, synchronisations
+
+check(extra_memory, on_cuda=[synchronisations])

@@ -1,0 +1,7 @@
+"""Claim: what ⊥Grad hands on is orthogonal to 1e-6 and as long as the gradient to 1e-4, however close to parallel."""
+
+from _claims import check
+
+from orthograd.benchmark.precision import precision
+
+check(precision)

@@ -1,0 +1,7 @@
+"""Claim: under project="update" the update itself is orthogonal, where momentum or Adam undo project="gradient"."""
+
+from _claims import check
+
+from orthograd.benchmark.radial import update_cosines
+
+check(lambda _device: update_cosines())

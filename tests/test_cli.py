@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from orthograd import __version__
+from orthograd.benchmark import Claim, suite
+from orthograd.benchmark.claim import interleaved, ratios
+from orthograd.benchmark.memory import peak
+from orthograd.benchmark.shapes import NETWORKS
+from orthograd.cli import app
+
+
+def test_module_runs_and_help_teaches():
+    run = subprocess.run([sys.executable, "-m", "orthograd", "--help"], capture_output=True, text=True, check=True)
+    assert "bench" in run.stdout
+    assert CliRunner().invoke(app, ["version"]).output.strip() == __version__
+
+
+@pytest.mark.parametrize(("value", "code"), [(0.5, 0), (1.5, 1), (float("nan"), 1)])
+def test_bench_prints_writes_and_fails_when_a_bound_is_not_kept(monkeypatch, tmp_path, value, code):
+    monkeypatch.setattr("orthograd.cli.measure", lambda *_, **__: iter([Claim("what", value, 1.0, {"peer": 3.0})]))
+    record = tmp_path / "record.json"
+    run = CliRunner().invoke(app, ["bench", "--record", str(record), "--device", "cpu"])
+    assert run.exit_code == code
+    assert "peer 3" in run.output
+    assert ("too much" in run.output) == bool(code)
+    written = json.loads(record.read_text())
+    assert written["claims"][0]["holds"] is not bool(code)
+    assert written["environment"]["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [("--device", "toaster", "got toaster"), ("--device", "cuda", "got cuda"), ("--threads", "0", "--threads")],
+)
+def test_bench_refuses_what_cannot_be(option, value, words):
+    if value == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    run = CliRunner().invoke(app, ["bench", option, value])
+    assert run.exit_code == 2
+    assert words in run.output
+
+
+@pytest.mark.slow
+def test_quick_suite_measures_every_kind_of_claim():
+    claims = list(suite.measure(torch.device("cpu"), quick=True))
+    for word in ("cos(g⊥, w)", "‖ĝ‖/‖g‖", "cos(Δ, w)", "extra memory", "step"):
+        assert any(word in claim.what for claim in claims), word
+    assert all(claim.holds for claim in claims if "step" not in claim.what)  # time is for benchmarks, not for tests
+    assert all(claim.value > 0 for claim in claims)
+
+
+def test_interleaved_runs_give_ratios():
+    seconds = interleaved({"base": lambda: None, "ours": lambda: None}, rounds=3, settle=lambda: None)
+    assert seconds.keys() == {"base", "ours"}
+    assert ratios({"base": 2.0, "ours": 3.0}, "base") == {"ours": 1.5}
+
+
+def test_peak_counts_what_is_allocated_at_once():
+    assert 4 <= peak(torch.device("cpu"), lambda: torch.zeros(1 << 20) + 1) <= 8.1
+    assert peak(torch.device("cpu"), lambda: None) == 0
+
+
+@pytest.mark.parametrize(
+    ("network", "tensors", "elements"), [("ResNet-18", 62, 11_173_962), ("GPT-2 small", 148, 124_439_808)]
+)
+def test_networks_have_the_size_they_say(network, tensors, elements):
+    shapes = NETWORKS[network]()
+    assert len(shapes) == tensors
+    assert sum(torch.Size(shape).numel() for shape in shapes) == elements
