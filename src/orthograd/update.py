@@ -20,6 +20,7 @@ from .partition import Segments
 
 # Classes whose weight_decay is decoupled without a key in their param groups that says so.
 DECOUPLED = {"AdamW", "Adafactor", "Muon"}
+KIND = ("shape", "dtype", "device")
 DECOUPLED_KEYS = ("decoupled_weight_decay", "weight_decouple")
 
 
@@ -34,7 +35,7 @@ class Updates:
         """Keep a copy of every weight, in memory that is used again at the next step."""
         for parameter in (parameter for segment in segments for parameter in segment):
             copy = self._before.get(id(parameter))
-            if copy is None or copy.shape != parameter.shape or copy.dtype != parameter.dtype:
+            if copy is None or any(getattr(copy, what) != getattr(parameter, what) for what in KIND):
                 self._before[id(parameter)] = parameter.detach().clone()
             else:
                 copy.copy_(parameter)

@@ -173,6 +173,12 @@ def test_complex_parameters(name, rows):
     torch.testing.assert_close(gradient, expected.to(gradient.dtype), rtol=1e-5, atol=1e-6)
 
 
+def test_kernels_forced_upon_cpu_tensors_say_what_they_need(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match=r"needs CUDA tensors.*got cpu tensors"):
+        Projector(engine="triton").project_([[Pair(*torch.randn(2, 5))]])
+
+
 @pytest.mark.parametrize("what", ["shape", "device"])
 def test_mismatched_pairs_are_named(what):
     gradient = torch.randn(3, 2) if what == "shape" else torch.randn(2, 3, device="meta")

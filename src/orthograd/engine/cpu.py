@@ -103,9 +103,10 @@ def _project_small_(pairs: list[Pair], renormalize: bool) -> None:
         changes.append(_change(moments, renormalize, rounding_of(dtype))[:2])
     c, s = torch.tensor(changes, dtype=torch.float64).repeat_interleave(lengths, dim=0).unbind(1)
     parts = g.addcmul(c, w, value=-1).mul_(s).clamp_(-largest, largest).split(sizes)
-    changed = [(p.gradient, part) for p, part, change in zip(pairs, parts, changes, strict=True) if change != KEPT[:2]]
-    if changed:
-        torch._foreach_copy_([g for g, _ in changed], [part if g.ndim == 1 else part.view_as(g) for g, part in changed])
+    replaced = [(p.gradient, part) for p, part, change in zip(pairs, parts, changes, strict=True) if change != KEPT[:2]]
+    targets = [gradient for gradient, _ in replaced]
+    if targets:
+        torch._foreach_copy_(targets, [part if old.ndim == 1 else part.view_as(old) for old, part in replaced])
 
 
 def _moments(pairs: Segment) -> Sequence[float]:

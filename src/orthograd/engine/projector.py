@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
@@ -56,9 +57,9 @@ class Projector:
     def _plan_and_run(self, segments: Sequence[Segment], addresses: Addresses) -> None:
         plans = self._planned(segments)
         self._run(plans)
-        # Whether a complex gradient is conjugated lazily cannot be told from its address.
-        is_real = not any(gradient.is_complex() for pairs in segments for gradient, _ in pairs)
-        if addresses is not None and is_real and all(getattr(plan, "holds_addresses", False) for plan in plans):
+        # An address says nothing of a shard behind a DTensor, nor whether a complex gradient is conjugated lazily.
+        is_plain = all(type(g) is Tensor and not g.is_complex() for pairs in segments for g, _ in pairs)
+        if addresses is not None and is_plain and all(getattr(plan, "holds_addresses", False) for plan in plans):
             self._remembered = [*self._remembered[1 - REMEMBERED :], (addresses, plans)]
 
     def project_again_(self, addresses: Addresses) -> bool:
@@ -107,6 +108,10 @@ class Projector:
         if self.engine == "torch":
             return False
         device = _device(pairs)
+        if self.engine == "triton" and device == CPU and os.environ.get("TRITON_INTERPRET") != "1":
+            raise ValueError(
+                "engine='triton' needs CUDA tensors, or TRITON_INTERPRET=1 to try it slowly, got cpu tensors"
+            )
         is_wanted = self.engine == "triton" or (device is not None and device.type == "cuda" and _has_triton())
         return is_wanted and device is not None and all(_launch().is_eligible(pair, self.rows) for pair in pairs)
 
