@@ -21,8 +21,8 @@ BLOCK, SMALLEST_CHUNK, WARPS = 1024, 8192, 4
 # Chunks a tensor, at most: each program of the second launch merges the moments of all its tensor's chunks.
 MOST_CHUNKS = 512
 SLOTS = 256
-# From this version on a compiled kernel takes all the arguments that its source has.
-DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3)
+# Compiled kernels of older versions may want other arguments than their source has; tried on 3.6.
+DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 6)
 TYPES = {
     torch.float16: tl.float16,
     torch.bfloat16: tl.bfloat16,
@@ -120,8 +120,8 @@ class Plan:
 class Launch:
     """A kernel with all of its arguments but the tables between the first and the last ones.
 
-    Going through Triton's front door costs ten microseconds a launch, more than the work on a small network.
-    The arguments never change their kind here, so the compiled kernel is kept and called directly.
+    Triton looks at every argument of every launch, which takes a good part of a small network's step. The arguments
+    never change their kind here, so the compiled kernel is kept and called directly.
     """
 
     def __init__(self, kernel: Any, programs: int, first: tuple[Any, ...], last: tuple[Any, ...]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of
 # Addresses of gradients repeat from step to step; a few alternating sets are remembered.
 REMEMBERED = 8
 CPU = torch.device("cpu")
+OLDEST_TRITON = (3, 5)
 Addresses = tuple[list[int], list[int], list[Any], list[int]] | None
 
 
@@ -180,7 +180,12 @@ def _device(pairs: Segment) -> torch.device | None:
 
 @cache
 def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    """Whether Triton is here, and one that the kernels are known to compile with."""
+    try:
+        import triton
+    except ImportError:
+        return False
+    return tuple(map(int, triton.__version__.split(".")[:2])) >= OLDEST_TRITON
 
 
 def _launch() -> Any:

@@ -1,0 +1,42 @@
+"""The kernels through Triton's real compiler, for a GPU that need not be here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+COMPILE = """
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from orthograd.engine import kernels
+
+finish = {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "LARGEST": 3.4e38}
+for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
+    walk = {"TYPES": (kind, kind), "ALIGNED": True, "BLOCK": 1024}
+    for name, constants in {
+        "moments_kernel": walk,
+        "merge_kernel": {"SLOTS": 256},
+        "apply_kernel": {**finish, **walk, "SLOTS": 256},
+        "rows_kernel": {**finish, **walk},
+    }.items():
+        kernel = getattr(kernels, name)
+        types = {"directory": "*i64", "ends": "*i64", "tensors": "i32", "table": "*fp64", "out": "*fp64"}
+        signature = {argument: types.get(argument, "constexpr") for argument in kernel.arg_names}
+        places = {(kernel.arg_names.index(argument),): value for argument, value in constants.items()}
+        source = ASTSource(fn=kernel, signature=signature, constexprs=places)
+        assert "ptx" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm
+print("compiled")
+"""
+
+
+@pytest.mark.slow
+def test_kernels_compile_for_a_gpu():
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
+    assert run.stdout.strip() == "compiled", run.stderr[-2000:]
