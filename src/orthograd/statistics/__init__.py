@@ -1,0 +1,45 @@
+"""Two samples over seeds in; effect sizes, intervals, tests and a verdict out."""
+
+from .bootstrap import bootstrap_interval
+from .comparison import Comparison, compare
+from .difference import Estimate, difference_interval, estimated_difference
+from .effect import EffectSize, cohens_d, hedges_correction, hedges_g, paired_effect
+from .equivalence import Equivalence, tost
+from .hypothesis import SignificanceTest, holm, t_test, wilcoxon_test
+from .interval import Interval
+from .power import independent_power, paired_power, seeds_needed
+from .reported import ReportedEffect, from_effect_size
+from .samples import Moments
+from .table import ComparisonTable, compare_table
+from .verdict import Direction, Verdict
+
+__all__ = [
+    "Comparison",
+    "ComparisonTable",
+    "Direction",
+    "EffectSize",
+    "Equivalence",
+    "Estimate",
+    "Interval",
+    "Moments",
+    "ReportedEffect",
+    "SignificanceTest",
+    "Verdict",
+    "bootstrap_interval",
+    "cohens_d",
+    "compare",
+    "compare_table",
+    "difference_interval",
+    "estimated_difference",
+    "from_effect_size",
+    "hedges_correction",
+    "hedges_g",
+    "holm",
+    "independent_power",
+    "paired_effect",
+    "paired_power",
+    "seeds_needed",
+    "t_test",
+    "tost",
+    "wilcoxon_test",
+]

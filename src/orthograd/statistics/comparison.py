@@ -1,0 +1,193 @@
+"""Two ways of training over seeds, compared: every statistic, a verdict, and a sentence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from numpy.typing import ArrayLike
+
+from .bootstrap import bootstrap_interval
+from .difference import difference_interval
+from .effect import EffectSize, cohens_d, hedges_g, paired_effect
+from .equivalence import Equivalence, tost
+from .hypothesis import SignificanceTest, t_test, wilcoxon_test
+from .interval import Interval
+from .power import independent_power, paired_power, seeds_needed
+from .samples import Moments, arms, checked_alpha
+from .verdict import Direction, Verdict, sentence_of, verdict_of
+from .wording import ends, json_safe, number, probability
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The candidate against the baseline in one metric. Differences and effects are baseline − candidate.
+
+    What needs pairs is None where there are none; ``corrected_p`` and ``corrected_equivalence_p`` are Holm's, over
+    the metrics of a `ComparisonTable`, and None outside one. Intervals are of one metric and never corrected.
+    """
+
+    metric: str | None
+    paired: bool
+    better: Direction | None
+    alpha: float
+    baseline: Moments
+    candidate: Moments
+    difference: float
+    paired_interval: Interval | None
+    welch_interval: Interval
+    bootstrap_interval: Interval
+    cohens_d: EffectSize
+    hedges_g: EffectSize
+    paired_effect: EffectSize | None
+    student_test: SignificanceTest
+    welch_test: SignificanceTest
+    paired_test: SignificanceTest | None
+    wilcoxon_test: SignificanceTest | None
+    equivalence: Equivalence | None
+    corrected_p: float | None = None
+    corrected_equivalence_p: float | None = None
+
+    @property
+    def interval(self) -> Interval:
+        """Of the difference: by pairs, or Welch's where there are none."""
+        return self.paired_interval or self.welch_interval
+
+    @property
+    def p(self) -> float:
+        """Of the test that decides: the paired t-test, or Welch's where there are no pairs."""
+        return (self.paired_test or self.welch_test).p
+
+    @property
+    def margin(self) -> float | None:
+        """The largest difference that was said not to matter."""
+        return self.equivalence.margin if self.equivalence else None
+
+    @property
+    def is_significant(self) -> bool:
+        """p < α, with the corrected p where there is one."""
+        return (self.p if self.corrected_p is None else self.corrected_p) < self.alpha
+
+    @property
+    def is_equivalent(self) -> bool:
+        """p of the two one-sided tests < α, with the corrected p where there is one; without a margin never."""
+        if self.equivalence is None:
+            return False
+        corrected = self.corrected_equivalence_p
+        return (self.equivalence.p if corrected is None else corrected) < self.alpha
+
+    @property
+    def has_no_spread(self) -> bool:
+        """Whether the standard error of the difference is zero."""
+        return self.interval.low == self.interval.high
+
+    @property
+    def achieved_power(self) -> float:
+        """The chance of the deciding test, uncorrected, to find an effect as large as the observed one.
+
+        A restatement of p; for what it is worth see `orthograd.statistics.power`.
+        """
+        effect = self._deciding_effect
+        if math.isinf(effect):
+            return 1.0
+        if self.paired:
+            return paired_power(effect, self.baseline.n, alpha=self.alpha)
+        return independent_power(effect, self.baseline.n, self.candidate.n, alpha=self.alpha)
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """Pairs, or seeds in each arm, that find an effect as large as the observed one four times in five.
+
+        None where there is hardly any effect: nobody trains millions of networks.
+        """
+        effect = self._deciding_effect
+        if abs(effect) < 1e-3:
+            return None
+        return 2 if math.isinf(effect) else seeds_needed(effect, paired=self.paired, alpha=self.alpha)
+
+    @property
+    def _deciding_effect(self) -> float:
+        return (self.paired_effect or self.cohens_d).value
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the candidate, see `verdict_of`."""
+        return verdict_of(
+            difference=self.difference,
+            is_significant=self.is_significant,
+            is_equivalent=self.is_equivalent,
+            better=self.better,
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in plain words, with its numbers."""
+        return sentence_of(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for JSON, where infinity is "inf"."""
+        names = ("p", "interval", "achieved_power", "seeds_needed", "verdict", "sentence")
+        return {**json_safe(self), **json_safe({name: getattr(self, name) for name in names})}
+
+    def __str__(self) -> str:
+        tests = {
+            "paired t": self.paired_test,
+            "Wilcoxon": self.wilcoxon_test,
+            "Welch": self.welch_test,
+            "Student": self.student_test,
+        }
+        effects = {"d": self.cohens_d, "g": self.hedges_g, "d_z": self.paired_effect}
+        lines = [
+            "p: " + ", ".join(f"{name} {probability(test.p)}" for name, test in tests.items() if test),
+            "; ".join(f"{name} = {number(x.value)} ({ends(x.exact)})" for name, x in effects.items() if x),
+            f"bootstrap interval {ends(self.bootstrap_interval)}",
+            f"power {self.achieved_power:.2f} for an effect as observed; seeds for 0.80: {self.seeds_needed}",
+        ]
+        return "\n  ".join([self.sentence, *lines])
+
+
+def compare(
+    baseline: ArrayLike,
+    candidate: ArrayLike,
+    *,
+    metric: str | None = None,
+    paired: bool = True,
+    better: Direction | None = None,
+    margin: float | None = None,
+    alpha: float = 0.05,
+    resamples: int = 9999,
+    seed: int = 0,
+) -> Comparison:
+    """Everything there is to say about one value per seed in two arms. Runs that share a seed are pairs.
+
+    >>> found = compare([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162], metric="ece", better="lower")
+    >>> found.verdict
+    'better'
+    >>> found.sentence.split(" (")[0]
+    'ece: the candidate is better than the baseline: lower by 0.00675'
+    """
+    if better not in (*get_args(Direction), None):
+        raise ValueError(f'expected better "lower", "higher" or None, got {better!r}')
+    both, alpha = arms(baseline, candidate, paired=paired), checked_alpha(alpha)
+    samples = both.baseline, both.candidate
+    return Comparison(
+        metric=metric,
+        paired=paired,
+        better=better,
+        alpha=alpha,
+        baseline=both.moments[0],
+        candidate=both.moments[1],
+        difference=both.difference,
+        paired_interval=difference_interval(*samples, method="paired", alpha=alpha) if paired else None,
+        welch_interval=difference_interval(*samples, method="welch", alpha=alpha),
+        bootstrap_interval=bootstrap_interval(*samples, paired=paired, alpha=alpha, resamples=resamples, seed=seed),
+        cohens_d=cohens_d(*samples, alpha=alpha),
+        hedges_g=hedges_g(*samples, alpha=alpha),
+        paired_effect=paired_effect(*samples, alpha=alpha) if paired else None,
+        student_test=t_test(*samples, method="student"),
+        welch_test=t_test(*samples, method="welch"),
+        paired_test=t_test(*samples, method="paired") if paired else None,
+        wilcoxon_test=wilcoxon_test(*samples) if paired else None,
+        equivalence=tost(*samples, margin=margin, paired=paired, alpha=alpha) if margin is not None else None,
+    )

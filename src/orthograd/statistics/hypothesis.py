@@ -1,0 +1,89 @@
+"""Is there a difference? The t-tests, Wilcoxon's test, and Holm's correction when there are many questions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from .difference import Estimate, Method, estimated_difference
+from .samples import arms
+
+
+@dataclass(frozen=True)
+class SignificanceTest:
+    """A test statistic, its degrees of freedom (where it has any) and its two-sided p."""
+
+    statistic: float
+    degrees: float | None
+    p: float
+
+
+def t_test(baseline: ArrayLike, candidate: ArrayLike, *, method: Method = "paired") -> SignificanceTest:
+    """t = difference / error, p = 2 P(T_ν > |t|), see `estimated_difference` for the three methods.
+
+    Without variance p is 1 where there is no difference either, and 0 where there is one.
+
+    >>> t_test([3.0, 5.0], [1.0, 1.0]).statistic
+    3.0
+    """
+    estimate = estimated_difference(baseline, candidate, method=method)
+    t = t_statistic(estimate)
+    return SignificanceTest(t, estimate.degrees, student_p(t, estimate.degrees))
+
+
+def student_p(t: float, degrees: float) -> float:
+    """P(|T_ν| > |t|).
+
+    >>> round(student_p(1.0, 1), 6)  # Cauchy
+    0.5
+    """
+    return min(1.0, 2 * float(stats.t.sf(abs(t), degrees)))
+
+
+def t_statistic(estimate: Estimate, *, against: float = 0.0) -> float:
+    """(difference − against) / error, infinite where there is a difference without any error."""
+    excess = estimate.difference - against
+    if excess == 0:
+        return 0.0
+    return excess / estimate.error if estimate.error else math.copysign(math.inf, excess)
+
+
+def wilcoxon_test(baseline: ArrayLike, candidate: ArrayLike) -> SignificanceTest:
+    """min(Σ ranks of |D| with D > 0, Σ ranks with D < 0), seeds without a difference left out.
+
+    Exact as far as scipy enumerates; note that 5 pairs cannot give less than p = 2/2⁵ = 0.0625.
+
+    >>> wilcoxon_test([1.0, 2.0, 3.0, 4.0, 5.0], [0.9, 1.8, 2.7, 3.6, 4.5]).p
+    0.0625
+    """
+    both = arms(baseline, candidate, paired=True)
+    if not both.differences.any():
+        return SignificanceTest(0.0, None, 1.0)
+    # Only the ranks count, and rounding would break ties between differences that are equal.
+    found = stats.wilcoxon(np.round(both.differences / both.scale, 13))
+    return SignificanceTest(float(found.statistic), None, float(found.pvalue))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p̃₍ᵢ₎ = max_{j ≤ i} min(1, (m − j + 1) p₍ⱼ₎), in the order they came.
+
+    Rejecting where p̃ < α keeps the chance of any false rejection among all m below α.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+
+    Reference: Holm, "A simple sequentially rejective multiple test procedure", 1979.
+    """
+    for position, p in enumerate(p_values):
+        if not 0 <= p <= 1:
+            raise ValueError(f"expected p-values between 0 and 1, got {p!r} at position {position}")
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, position in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[position]))
+        corrected[position] = largest
+    return corrected

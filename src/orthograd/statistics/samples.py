@@ -1,0 +1,120 @@
+"""Two samples over seeds, checked, and their moments: what every statistic here starts from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+# 0.3 − 0.2 and 0.4 − 0.3 differ in the last bit. A spread or a difference of that size, relative to the largest
+# value, is the arithmetic's and not the training's: taken at face value it would make t about 1e16 and p zero.
+ROUNDING = 8 * float(np.finfo(np.float64).eps)
+
+_LARGEST = 1e300  # differences and sums of larger values are not finite
+
+
+@dataclass(frozen=True)
+class Moments:
+    """How many seeds, their mean x̄ = Σx/n and their standard deviation s = √(Σ(x − x̄)²/(n − 1))."""
+
+    n: int
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The values of the baseline and of the candidate, one per seed.
+
+    >>> arms([1.0, 3.0], [2.0, 2.5]).differences
+    array([-1. ,  0.5])
+    """
+
+    baseline: FloatArray
+    candidate: FloatArray
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest magnitude in both arms: rounding errors are relative to it."""
+        return float(max(np.abs(self.baseline).max(), np.abs(self.candidate).max()))
+
+    @cached_property
+    def moments(self) -> tuple[Moments, Moments]:
+        """Of the baseline and of the candidate."""
+        return moments_of(self.baseline), moments_of(self.candidate)
+
+    @cached_property
+    def difference(self) -> float:
+        """Mean of the baseline − mean of the candidate."""
+        baseline, candidate = self.moments
+        return _without_rounding(baseline.mean - candidate.mean, self.scale)
+
+    @cached_property
+    def differences(self) -> FloatArray:
+        """Baseline − candidate, seed by seed."""
+        return np.array([_without_rounding(float(x), self.scale) for x in self.baseline - self.candidate])
+
+
+def arms(baseline: ArrayLike, candidate: ArrayLike, *, paired: bool = False) -> Arms:
+    """Both samples as float64, or a ValueError that names what is wrong with them."""
+    checked = Arms(_sample(baseline, "baseline"), _sample(candidate, "candidate"))
+    sizes = len(checked.baseline), len(checked.candidate)
+    if paired and sizes[0] != sizes[1]:
+        raise ValueError(f"pairs need one value per seed in both arms, got {sizes[0]} baseline, {sizes[1]} candidate")
+    return checked
+
+
+def moments_of(values: FloatArray, *, scale: float | None = None) -> Moments:
+    """The moments of one sample; what is rounding alone, relative to ``scale``, counts as zero."""
+    scale = float(np.abs(values).max()) if scale is None else scale
+    # Squares of very large or small values leave the range of a float; division by a power of two rounds nothing.
+    unit = math.ldexp(1.0, math.frexp(scale)[1] - 1)
+    mean, sd = float(np.mean(values / unit)) * unit, float(np.std(values / unit, ddof=1)) * unit
+    return Moments(len(values), _without_rounding(mean, scale), _without_rounding(sd, scale))
+
+
+def checked_alpha(alpha: float) -> float:
+    """The level of a test, between 0 and 1."""
+    return _checked_fraction(alpha, "alpha")
+
+
+def checked_power(power: float) -> float:
+    """The power of a test, between 0 and 1."""
+    return _checked_fraction(power, "power")
+
+
+def checked_margin(margin: float) -> float:
+    """The largest difference that does not matter: positive and finite."""
+    if not (math.isfinite(margin) and margin > 0):
+        raise ValueError(f"expected a margin > 0, got {margin!r}")
+    return float(margin)
+
+
+def _checked_fraction(value: float, name: str) -> float:
+    if not 0 < value < 1:
+        raise ValueError(f"expected {name} between 0 and 1, got {value!r}")
+    return float(value)
+
+
+def _sample(values: ArrayLike, name: str) -> FloatArray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"expected {name} to hold real numbers, got dtype {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"expected {name} (seeds,), got shape {array.shape}")
+    if len(array) < 2:
+        raise ValueError(f"expected {name} of at least 2 seeds, got {len(array)}")
+    array = array.astype(np.float64)
+    broken = np.flatnonzero(~(np.abs(array) <= _LARGEST))
+    if len(broken):
+        raise ValueError(f"expected {name} to be finite, got {array[broken[0]]} at position {broken[0]}")
+    return array
+
+
+def _without_rounding(value: float, scale: float) -> float:
+    return 0.0 if abs(value) <= ROUNDING * scale else value

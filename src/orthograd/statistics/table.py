@@ -1,0 +1,126 @@
+"""Many metrics of the same two arms, corrected for being many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from .comparison import Comparison, compare
+from .hypothesis import holm
+from .verdict import Direction
+from .wording import ends, number, percent, probability
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """One comparison per metric, in the order they came."""
+
+    rows: tuple[Comparison, ...]
+
+    def __iter__(self) -> Iterator[Comparison]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, metric: str) -> Comparison:
+        for row in self.rows:
+            if row.metric == metric:
+                return row
+        raise KeyError(f"expected one of {[row.metric for row in self.rows]}, got {metric!r}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every comparison by the name of its metric, for JSON."""
+        return {str(row.metric): row.as_dict() for row in self.rows}
+
+    def __str__(self) -> str:
+        header = ("metric", "baseline", "candidate", "difference", _interval_name(self), "d", "p", "Holm p", "verdict")
+        return _aligned([header, *(_cells(row) for row in self.rows)])
+
+
+def compare_table(
+    metrics: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    *,
+    better: Mapping[str, Direction | None],
+    margins: Mapping[str, float] | None = None,
+    paired: bool = True,
+    alpha: float = 0.05,
+    resamples: int = 9999,
+    seed: int = 0,
+) -> ComparisonTable:
+    """`compare` of every metric's (baseline, candidate), with Holm's correction over all of them.
+
+    The tests of difference are one family. The tests of equivalence, of the metrics that have a margin, are another.
+    A metric that ``better`` leaves out has no good direction: it can only be lower or higher.
+
+    >>> arms = [0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162]
+    >>> [row.verdict for row in compare_table({"ece": arms}, better={"ece": "lower"})]
+    ['better']
+    """
+    margins = margins or {}
+    _check_names(metrics, better=better, margins=margins)
+    rows = [
+        compare(
+            *arms,
+            metric=name,
+            paired=paired,
+            better=better.get(name),
+            margin=margins.get(name),
+            alpha=alpha,
+            resamples=resamples,
+            seed=seed,
+        )
+        for name, arms in metrics.items()
+    ]
+    return ComparisonTable(tuple(_corrected(rows)))
+
+
+def _corrected(rows: list[Comparison]) -> Iterator[Comparison]:
+    differences = holm([row.p for row in rows])
+    equivalences = iter(holm([row.equivalence.p for row in rows if row.equivalence]))
+    for row, p in zip(rows, differences, strict=True):
+        equivalence_p = next(equivalences) if row.equivalence else None
+        yield replace(row, corrected_p=p, corrected_equivalence_p=equivalence_p)
+
+
+def _check_names(metrics: Mapping[str, Any], **options: Mapping[str, Any]) -> None:
+    if not metrics:
+        raise ValueError("expected at least one metric, got none")
+    for option, values in options.items():
+        unknown = [name for name in values if name not in metrics]
+        if unknown:
+            raise ValueError(f"expected {option} for metrics in {list(metrics)}, got {unknown}")
+
+
+def _cells(row: Comparison) -> tuple[str, ...]:
+    return (
+        row.metric or "",
+        f"{number(row.baseline.mean)} ± {row.baseline.sd:.2g}",
+        f"{number(row.candidate.mean)} ± {row.candidate.sd:.2g}",
+        number(row.difference),
+        ends(row.interval),
+        number(row.cohens_d.value),
+        probability(row.p),
+        "" if row.corrected_p is None else probability(row.corrected_p),
+        row.verdict,
+    )
+
+
+def _interval_name(table: ComparisonTable) -> str:
+    return f"{percent(1 - table.rows[0].alpha)} interval"
+
+
+def _aligned(lines: list[tuple[str, ...]]) -> str:
+    """Names to the left, numbers to the right, the verdict to the left."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    last = len(widths) - 1
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if place in (0, last) else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
