@@ -19,10 +19,12 @@ except ImportError:
     sys.exit("The command line needs rich and typer: pip install 'orthograd[lab]'")
 
 from .benchmark import Claim, environment, measure
+from .commands.evaluate import evaluate
 
 app = typer.Typer(
     help="⊥Grad: gradients orthogonal to the weights they change.", no_args_is_help=True, add_completion=False
 )
+app.command()(evaluate)
 
 
 @app.callback()

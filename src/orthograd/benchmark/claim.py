@@ -30,7 +30,7 @@ class Claim:
         return {**asdict(self), "holds": self.holds}
 
 
-def interleaved(contenders: Mapping[str, Callable[[], None]], *, rounds: int, settle: Callable[[], None]) -> Row:
+def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, settle: Callable[[], None]) -> Row:
     """Median seconds of each contender. All take turns, so that a noisy machine is noisy for all of them."""
     for run in contenders.values():
         run()

@@ -1,0 +1,7 @@
+"""Claim: an ECE over forty million samples is right to 1e-9."""
+
+from _claims import check
+
+from orthograd.benchmark.evaluation import ece_drift
+
+check(lambda _: ece_drift())

@@ -1,0 +1,93 @@
+"""Calibration errors from what bins add up: counts, hits (labels that came true) and confidences.
+
+Every function takes sums of shape (…, bins), so that resampled sums are evaluated all at once.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def bin_of(confidence: Tensor, bins: int) -> Tensor:
+    """The number of the bin (b/bins, (b + 1)/bins] that holds a confidence; zero itself is in the first.
+
+    >>> bin_of(torch.tensor([0.0, 0.05, 0.1, 0.55, 1.0]), 10)
+    tensor([0, 0, 0, 5, 9])
+    """
+    # An edge is met up to rounding: 0.55 · 20 is a little over 11, but 0.55 lies in (0.5, 0.55].
+    edge = bins * (1 - 2 * torch.finfo(confidence.dtype).eps)
+    return (confidence * edge).ceil_().long().sub_(1).clamp_(0, bins - 1)
+
+
+def gaps(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
+    """accuracy − mean confidence of each bin, zero in an empty one."""
+    return (hits - confidence) / count.clamp_min(1)
+
+
+def ece(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
+    """Σ_b (n_b / n) |accuracy_b − confidence_b|.
+
+    Ten samples at a confidence of 0.9, of which five are right:
+
+    >>> ece(torch.tensor([10]), torch.tensor([5]), torch.tensor([9.0], dtype=torch.float64))
+    tensor(0.4000, dtype=torch.float64)
+
+    Reference: Guo et al., "On Calibration of Modern Neural Networks", 2017.
+    """
+    return (hits - confidence).abs().sum(-1) / count.sum(-1)
+
+
+def l2(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
+    """√ Σ_b (n_b / n) (accuracy_b − confidence_b)²."""
+    return _squares(count, hits, confidence).sqrt()
+
+
+def debiased(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
+    """`l2` with accuracy_b (1 − accuracy_b) / (n_b − 1), the variance of accuracy_b, taken off each square.
+
+    Reference: Kumar, Liang and Ma, "Verified Uncertainty Calibration", 2019.
+    """
+    accuracy = hits / count.clamp_min(1)
+    variance = accuracy * (1 - accuracy) / (count - 1).clamp_min(1)
+    excess = _squares(count, hits, confidence) - (count * variance).sum(-1) / count.sum(-1)
+    return excess.clamp_min(0).sqrt()
+
+
+def mce(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
+    """max_b |accuracy_b − confidence_b|."""
+    return gaps(count, hits, confidence).abs().amax(-1)
+
+
+def equal_mass(confidence: Tensor, correct: Tensor, bins: int) -> Tensor:
+    """ECE in bins of equal count, of samples in the order of their confidence, the lowest first.
+
+    Edges are the confidences at ranks n/bins, 2n/bins, …, rounded up. Equal confidences share a bin, so that their
+    order does not matter.
+    """
+    n = len(confidence)
+    ranks = torch.arange(1, bins + 1, device=confidence.device).mul_(n).add_(bins - 1).div_(bins, rounding_mode="floor")
+    ends = torch.searchsorted(confidence, confidence[ranks - 1], right=True)
+    residuals = correct.double() - confidence.double()
+    until = torch.cat([residuals.new_zeros(1), residuals.cumsum(0)])[ends]
+    return until.diff(prepend=until.new_zeros(1)).abs().sum() / n
+
+
+def classwise(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
+    """Mean over classes of the ECE of each; the sums have shape (…, classes, bins)."""
+    return ece(count, hits, confidence).mean(-1)
+
+
+def brier_reliability(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
+    """Σ over classes and bins of (n_b / n) (frequency − mean p)²; the sums have shape (…, classes, bins)."""
+    return _squares(count, hits, confidence).sum(-1)
+
+
+def brier_uncertainty(count: Tensor, hits: Tensor) -> Tensor:
+    """Σ over classes of f (1 − f), f being how often a class is the label."""
+    frequency = hits.sum(-1) / count.sum(-1)
+    return (frequency * (1 - frequency)).sum(-1)
+
+
+def _squares(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
+    return (count * gaps(count, hits, confidence).square()).sum(-1) / count.sum(-1)

@@ -1,0 +1,180 @@
+"""How sure the metrics are: bootstrap intervals over the samples of a test set.
+
+These metrics are functions of sums over samples, so a resample is a column of weights, and so is leaving samples out.
+
+Reference: Efron, "Better Bootstrap Confidence Intervals", 1987 (BCa).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import binned
+from .conventions import PAPER, checked
+from .formulas import from_sums
+from .inputs import checked_logits, checked_probabilities, refuse_broken
+from .metrics import Interval
+from .predictions import Source, blocks, of_logits, of_probabilities
+from .sums import MEANS, Sums
+
+RESAMPLED = (*PAPER, "ece_l2", "ece_debiased", "mce")
+"""Metrics that have bootstrap intervals."""
+
+AT_ONCE = 1 << 22
+"""Weights in float64 that are drawn together: 32 MiB."""
+
+Statistic = Callable[[Tensor], dict[str, Tensor]]
+"""Metrics of weighted samples: weights (n, resamples) in, one value for each resample out."""
+
+
+def intervals(logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
+    """Bootstrap intervals of the metrics of logits (n, classes) and labels (n,); options as in `bca_intervals`.
+
+    An ECE is never below zero, so where the model is nearly calibrated its interval cannot reach down to the truth:
+    look at `ece_by_chance` there.
+
+    >>> logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]] * 50), torch.tensor([0, 1, 1] * 50)
+    >>> low, high = intervals(logits, labels, metrics=["top1_accuracy"], resamples=500)["top1_accuracy"]
+    >>> f"{low:.0f} % to {high:.0f} %"
+    '59 % to 73 %'
+    """
+    return bca_intervals([_Samples.of_logits(logits, labels)], **options)
+
+
+def intervals_probabilities(probabilities: Any, labels: Any, **options: Any) -> dict[str, Interval]:
+    """`intervals` for probabilities (n, classes)."""
+    return bca_intervals([_Samples.of_probabilities(probabilities, labels)], **options)
+
+
+def difference_intervals(first_logits: Any, second_logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
+    """Intervals of first − second, two models on the same samples: each resample draws the same ones for both."""
+    pair = [_Samples.of_logits(logits, labels) for logits in (first_logits, second_logits)]
+    return bca_intervals(pair, **options)
+
+
+def difference_intervals_probabilities(
+    first_probabilities: Any, second_probabilities: Any, labels: Any, **options: Any
+) -> dict[str, Interval]:
+    """`difference_intervals` for probabilities."""
+    pair = [_Samples.of_probabilities(values, labels) for values in (first_probabilities, second_probabilities)]
+    return bca_intervals(pair, **options)
+
+
+@torch.no_grad()
+def bca_intervals(
+    samples: Sequence[_Samples],
+    *,
+    bins: int = 10,
+    metrics: Collection[str] = RESAMPLED,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """Bias-corrected and accelerated intervals of the metrics of one model, or of the difference between two."""
+    names = [name for name in checked(metrics) if name in RESAMPLED]
+    if resamples < 2 or not 0 < level < 1:
+        raise ValueError(f"expected at least 2 resamples and a level between 0 and 1, got {resamples} and {level}")
+    statistics = [one.statistic(bins, names) for one in samples]
+
+    def statistic(weights: Tensor) -> dict[str, Tensor]:
+        first, *others = (each(weights) for each in statistics)
+        return {name: value - sum(other[name] for other in others) for name, value in first.items()}
+
+    n = samples[0].size
+    point = statistic(torch.ones(n, 1, dtype=torch.float64))
+    drawn = _joined(statistic(weights) for weights in _resampled(n, resamples, seed))
+    left_out = _joined(statistic(weights) for weights in _jackknifed(n))
+    return {
+        name: _bca(float(value), drawn[name], left_out[name], level)
+        for name, value in point.items()
+        if not bool(value.isnan())
+    }
+
+
+class _Samples:
+    """What each sample adds to the sums, so that weighted sums of it are matrix products."""
+
+    def __init__(self, scores: Tensor, labels: Tensor, source: Source) -> None:
+        parts = [source(z, y, PAPER, min(5, scores.shape[1])) for z, y in blocks(scores, labels)]
+        if source is of_logits and not all(bool(part.loss.isfinite().all()) for part in parts):
+            refuse_broken(scores)
+        self.parts, self.size = parts, len(labels)
+
+    @classmethod
+    def of_logits(cls, logits: Any, labels: Any) -> _Samples:
+        return cls(*checked_logits(logits, labels), of_logits)
+
+    @classmethod
+    def of_probabilities(cls, probabilities: Any, labels: Any) -> _Samples:
+        return cls(*checked_probabilities(probabilities, labels), of_probabilities)
+
+    def column(self, name: str) -> Tensor:
+        return torch.cat([getattr(part, name) for part in self.parts]).cpu()
+
+    def statistic(self, bins: int, names: Collection[str]) -> Statistic:
+        confidence, correct = self.column("confidence"), self.column("correct")
+        cell = binned.bin_of(confidence, bins).add_(correct, alpha=bins)
+        order = cell.argsort()
+        until = [0, *torch.bincount(cell, minlength=2 * bins).cumsum(0).tolist()]
+        wide = confidence.double()
+        binwise = torch.stack([torch.ones_like(wide), wide, wide.square()])[:, order]
+        named = [name for name in (*MEANS, "in_top_k") if getattr(self.parts[0], name) is not None]
+        means = torch.stack([self.column(name).double() for name in named])
+
+        def metrics(weights: Tensor) -> dict[str, Tensor]:
+            ordered = weights[order]
+            cells = [binwise[:, a:b] @ ordered[a:b] for a, b in pairwise(until)]
+            count, total, square = torch.stack(cells, 2).unbind(0)
+            sums: Sums = {"count": count, "confidence": total, "confidence_square": square}
+            return from_sums(sums | dict(zip(named, means @ weights, strict=True)), names)
+
+        return metrics
+
+
+def _resampled(n: int, resamples: int, seed: int) -> Iterator[Tensor]:
+    """How often each sample is drawn, (n, a few resamples) at a time."""
+    generator = torch.Generator().manual_seed(seed)
+    for few in _portions(resamples, max(1, AT_ONCE // n)):
+        drawn = torch.randint(n, (n, few), generator=generator).mul_(few).add_(torch.arange(few))
+        yield torch.bincount(drawn.flatten(), minlength=n * few).view(n, few).double()
+
+
+def _jackknifed(n: int, groups: int = 500) -> Iterator[Tensor]:
+    """Weights that leave out one of up to 500 groups of samples each."""
+    member = torch.arange(n).remainder_(groups)
+    start = 0
+    for few in _portions(min(n, groups), max(1, AT_ONCE // n)):
+        yield (member[:, None] != torch.arange(start, start + few)).double()
+        start += few
+
+
+def _portions(total: int, most: int) -> Iterator[int]:
+    for start in range(0, total, most):
+        yield min(most, total - start)
+
+
+def _joined(parts: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:
+    found = list(parts)
+    return {name: torch.cat([part[name] for part in found]) for name in found[0]}
+
+
+def _bca(point: float, drawn: Tensor, left_out: Tensor, level: float) -> Interval:
+    """Quantiles of the resampled values, moved by how biased and how skewed they are."""
+    drawn, left_out = drawn[drawn.isfinite()], left_out[left_out.isfinite()]
+    if len(drawn) == 0 or float(drawn.max() - drawn.min()) <= 1e-12 * abs(point):
+        return point, point
+    below = ((drawn < point).double().mean() + (drawn == point).double().mean() / 2).clamp(
+        1 / (len(drawn) + 1), len(drawn) / (len(drawn) + 1)
+    )
+    bias = torch.special.ndtri(below)
+    influence = left_out.mean() - left_out
+    spread = influence.square().sum().pow(1.5)
+    skewness = influence.pow(3).sum() / (6 * spread) if float(spread) > 0 else torch.zeros(())
+    ends = torch.special.ndtri(torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)) + bias
+    low, high = drawn.quantile(torch.special.ndtr(bias + ends / (1 - skewness * ends))).tolist()
+    return low, high

@@ -1,0 +1,88 @@
+"""What every calibrator is: a module that is fitted once on held-out logits and then ships with its model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..inputs import checked_logits, computing_dtype, refuse_broken
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class NotFittedError(RuntimeError):
+    """A calibrator was used before it was fitted."""
+
+
+class CalibrationWarning(UserWarning):
+    """A calibrator was fitted, but not to what one would expect."""
+
+
+class Calibrator(nn.Module):
+    """Maps logits (n, classes) to calibrated logits: their softmax is the calibrated probability.
+
+    A kind of calibrator names the tensors that fitting gives it in ``FITTED``, finds them in ``_fitted`` in float64,
+    and uses them in ``_calibrated``. They are buffers: saved with the model, moved with it, never trained.
+    """
+
+    FITTED: ClassVar[tuple[str, ...]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in self.FITTED:
+            self.register_buffer(name, None)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it can be used."""
+        return all(getattr(self, name) is not None for name in self.FITTED)
+
+    @torch.no_grad()
+    def fit(self, logits: Any, labels: Any) -> Self:
+        """Fit to logits (n, classes) and labels (n,) that the model was not trained on."""
+        scores, truth = checked_logits(logits, labels)
+        if not bool(scores.isfinite().all()):
+            refuse_broken(scores)
+        for name, value in self._fitted(scores.double(), truth).items():
+            setattr(self, name, value)
+        return self
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Calibrated logits, of the same shape and dtype."""
+        if not self.is_fitted:
+            raise NotFittedError(f"{type(self).__name__} is not fitted: call .fit(logits, labels) first")
+        if logits.ndim != 2:
+            raise ValueError(f"expected logits (n, classes), got {tuple(logits.shape)}")
+        return self._calibrated(logits.to(computing_dtype(logits.dtype))).to(logits.dtype)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Calibrated probabilities."""
+        calibrated: Tensor = self(logits)
+        return calibrated.softmax(1)
+
+    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The tensors that ``FITTED`` names."""
+        raise NotImplementedError
+
+    def _calibrated(self, logits: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Move with the model, but stay in float64 where the model is cast: T = 1e13 is no number in half precision."""
+        exact = {name: getattr(self, name) for name in self.FITTED}
+        super()._apply(fn, recurse)
+        for name, value in exact.items():
+            if value is not None and getattr(self, name).dtype != value.dtype:
+                setattr(self, name, value.to(getattr(self, name).device))
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take the saved tensors whatever their shape: before fitting there is none to compare with."""
+        for name in self.FITTED:
+            saved = state_dict.get(prefix + name)
+            if saved is not None:
+                setattr(self, name, torch.empty_like(saved))
+        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,0 +1,164 @@
+"""Vector, matrix and Dirichlet scaling: temperature scaling with a temperature, and an intercept, for each class.
+
+Each finds W and b by the convex problem
+
+    mean loss of W u + b  +  (1/n) · (penalties on squares of b and of W − I),        u = features / T,
+
+where T is the best temperature. So with few samples they fall back on temperature scaling, with many the penalties
+fade, and their loss on the samples they are fitted to is never above that of temperature scaling, nor that of the
+logits as they are. Where no temperature is best (all labels have the highest score, or scores tell nothing of them)
+T is 1, or larger if wrong logits are large.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from .calibrator import CalibrationWarning, Calibrator
+from .softmax_regression import SoftmaxRegression
+from .temperature import fit_temperatures
+
+PRECISION = 1e-6
+"""Of the gradient; where rounding allows no better, a warning says so."""
+
+
+class _Scaling(Calibrator):
+    """What the three share: features of the logits go in, and a softmax regression is solved."""
+
+    FITTED = ("weight", "bias")
+    weight: Tensor
+    bias: Tensor
+    gradient: float = math.nan
+    """Certificate: the largest |∂objective| at the solution, NaN unless fitted here."""
+
+    def _features(self, logits: Tensor) -> Tensor:
+        """Logits less the mean of their row, which the softmax ignores."""
+        return logits - logits.mean(1, keepdim=True)
+
+    def _solution(self, inputs: Tensor, labels: Tensor, anchor: Tensor, penalty: Tensor) -> Tensor:
+        found, self.gradient = SoftmaxRegression(inputs, labels, anchor, penalty / len(labels)).minimum()
+        if not self.gradient <= PRECISION:
+            message = f"{type(self).__name__} stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
+            warnings.warn(message, CalibrationWarning, stacklevel=5)
+        return found
+
+
+class VectorScaling(_Scaling):
+    """w ∘ z + b: a temperature and an intercept for each class, z being centred in each row.
+
+    ``penalty`` λ stands for (λ / n) Σ_k (w_k T − 1)² + b_k²: a temperature is known to about 1/√(2λ) = 22 % before
+    any sample is seen. A constant added to a row of logits changes nothing.
+
+    >>> logits = torch.tensor([[2.0, 0.0]] * 50 + [[0.0, 2.0]] * 50)
+    >>> labels = torch.tensor([0] * 40 + [1] * 60)  # the second class is always right, the first in 4 of 5
+    >>> VectorScaling(penalty=1e-3).fit(logits, labels).probabilities(logits[:1])
+    tensor([[0.8000, 0.2000]])
+
+    Reference: Guo et al., "On Calibration of Modern Neural Networks", 2017.
+    """
+
+    def __init__(self, *, penalty: float = 10.0) -> None:
+        super().__init__()
+        self.penalty = _positive("penalty", penalty)
+
+    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        features = self._features(logits)
+        coldness = _coldness(features, labels)
+        inputs = torch.stack([features * coldness, torch.ones_like(features)], 2)
+        identity = torch.stack([features.new_ones(logits.shape[1]), features.new_zeros(logits.shape[1])], 1)
+        found = self._solution(inputs, labels, identity, torch.full_like(identity, self.penalty))
+        return {"weight": found[:, 0] * coldness, "bias": found[:, 1].clone()}
+
+    def _calibrated(self, logits: Tensor) -> Tensor:
+        return self._features(accurate(logits, len(self.bias))) * self.weight.double() + self.bias
+
+
+class MatrixScaling(_Scaling):
+    """W z + b, z being centred in each row: classes may also correct each other.
+
+    Penalties λ, δ and μ stand for (λ Σ_{j≠k} U_jk² + δ Σ_k (U_kk − 1)² + μ Σ_k b_k²) / n with U = W T.
+    A constant added to a row of logits changes nothing.
+
+    Two classes that were swapped, put right:
+
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]] * 50)
+    >>> scaling = MatrixScaling(off_diagonal_penalty=0.1, diagonal_penalty=0.1).fit(logits, torch.tensor([1, 0] * 50))
+    >>> scaling(logits[:2]).argmax(1)
+    tensor([1, 0])
+
+    References: Guo et al., "On Calibration of Modern Neural Networks", 2017; for penalties on what is off the
+    diagonal and on intercepts: Kull et al., "Beyond temperature scaling", 2019.
+    """
+
+    def __init__(
+        self,
+        *,
+        off_diagonal_penalty: float = 30.0,
+        diagonal_penalty: float = 10.0,
+        intercept_penalty: float = 10.0,
+    ) -> None:
+        super().__init__()
+        self.off_diagonal_penalty = _positive("off_diagonal_penalty", off_diagonal_penalty)
+        self.diagonal_penalty = _positive("diagonal_penalty", diagonal_penalty)
+        self.intercept_penalty = _positive("intercept_penalty", intercept_penalty)
+
+    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        features = self._features(logits)
+        coldness = _coldness(features, labels)
+        inputs = torch.cat([features * coldness, torch.ones_like(features[:, :1])], 1)
+        classes = logits.shape[1]
+        identity = torch.eye(classes, classes + 1, dtype=features.dtype, device=features.device)
+        penalty = torch.full_like(identity, self.off_diagonal_penalty)
+        penalty.fill_diagonal_(self.diagonal_penalty)
+        penalty[:, classes] = self.intercept_penalty
+        found = self._solution(inputs[:, None], labels, identity, penalty)
+        return {"weight": found[:, :classes] * coldness, "bias": found[:, classes].clone()}
+
+    def _calibrated(self, logits: Tensor) -> Tensor:
+        return self._features(accurate(logits, len(self.bias))) @ self.weight.double().T + self.bias
+
+
+class DirichletCalibration(MatrixScaling):
+    """W log softmax(z) + b: `MatrixScaling`, with its penalties, of log-probabilities, which are not centred.
+
+    It is the exact answer where the probabilities of each class are Dirichlet distributed.
+
+    >>> logits = torch.tensor([[2.0, 0.0]] * 50 + [[0.0, 2.0]] * 50)
+    >>> labels = torch.tensor([0] * 40 + [1] * 60)
+    >>> low = DirichletCalibration(off_diagonal_penalty=1e-3, diagonal_penalty=1e-3, intercept_penalty=1e-3)
+    >>> low.fit(logits, labels).probabilities(logits[:1])
+    tensor([[0.8000, 0.2000]])
+
+    Reference: Kull et al., "Beyond temperature scaling: Obtaining well-calibrated multi-class probabilities with
+    Dirichlet calibration", 2019.
+    """
+
+    def _features(self, logits: Tensor) -> Tensor:
+        """log softmax(z)."""
+        return logits.log_softmax(1)
+
+
+def accurate(logits: Tensor, classes: int) -> Tensor:
+    """Logits in float64, of as many classes as a calibrator was fitted to."""
+    if logits.shape[1] != classes:
+        raise ValueError(f"expected logits of {classes} classes, as in fitting, got {tuple(logits.shape)}")
+    return logits.double()
+
+
+def _coldness(features: Tensor, labels: Tensor) -> Tensor:
+    """1/T of the best temperature T; where none is, 1, or what takes features that mislead down to size 1."""
+    fit = fit_temperatures(features[None], labels)[0]
+    size = features.std(correction=0)
+    mild = torch.where(fit.at_infinity & (size > 1), 1 / size, 1.0)
+    return torch.where(fit.at_zero | fit.at_infinity | fit.is_flat, mild, 1 / fit.temperature)
+
+
+def _positive(name: str, value: float) -> float:
+    # At zero the optimum may be at infinity, or not unique.
+    if not 0 < value < math.inf:
+        raise ValueError(f"expected {name} above zero and finite, got {value}")
+    return float(value)

@@ -1,0 +1,117 @@
+"""Reliability curves: how often predictions of a given confidence are right. `orthograd.report` draws them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from . import binned, chance
+from .formulas import BinSums
+
+
+@dataclass(frozen=True)
+class ReliabilityCurve:
+    """What a reliability diagram shows; tensors hold a number for each bin, NaN where the bin is empty.
+
+    ``low`` and ``high`` bound the accuracy; ``band`` says how.
+    """
+
+    share: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+    low: Tensor
+    high: Tensor
+    band: str
+    top1_accuracy: float
+    mean_confidence: float
+    ece: float
+    ece_by_chance: float
+    ece_by_chance_limit: float
+    samples: int
+    runs: int = 1
+
+    @property
+    def edges(self) -> Tensor:
+        """Where bins begin and end."""
+        return torch.linspace(0, 1, len(self.share) + 1, dtype=torch.float64)
+
+    @classmethod
+    def of(cls, sums: BinSums) -> ReliabilityCurve:
+        """The curve of one model, with the 95 % Wilson interval of each bin's accuracy."""
+        count, hits, confidence, variance = (
+            values.double().cpu() for values in (sums.count, sums.hits, sums.confidence, sums.variance)
+        )
+        n = float(count.sum())
+        empty = count == 0
+        safe = torch.where(empty, torch.nan, count)
+        low, high = wilson(hits, safe)
+        return cls(
+            share=count / n,
+            confidence=confidence / safe,
+            accuracy=hits / safe,
+            low=low,
+            high=high,
+            band="95 % interval of a bin's accuracy",
+            top1_accuracy=100 * float(hits.sum()) / n,
+            mean_confidence=float(confidence.sum()) / n,
+            ece=float(binned.ece(count, hits, confidence)),
+            ece_by_chance=chance.ece_by_chance(count, confidence, variance),
+            ece_by_chance_limit=chance.ece_by_chance_limit(count, confidence, variance),
+            samples=int(n),
+        )
+
+
+def average(curves: Sequence[ReliabilityCurve]) -> ReliabilityCurve:
+    """The mean over runs, bin by bin over the runs that fill it, with a band of one standard deviation over them."""
+    if not curves:
+        raise ValueError("expected at least one curve to average, got none")
+    if len({len(curve.share) for curve in curves}) > 1:
+        raise ValueError(f"expected curves of as many bins each, got {[len(curve.share) for curve in curves]}")
+    if len(curves) == 1:
+        return curves[0]
+    accuracy = torch.stack([curve.accuracy for curve in curves])
+    mean, deviation = accuracy.nanmean(0), _deviation(accuracy)
+
+    def over_runs(name: str) -> float:
+        return float(sum(getattr(curve, name) for curve in curves)) / len(curves)
+
+    return ReliabilityCurve(
+        share=torch.stack([curve.share for curve in curves]).mean(0),
+        confidence=torch.stack([curve.confidence for curve in curves]).nanmean(0),
+        accuracy=mean,
+        low=(mean - deviation).clamp_min(0),
+        high=(mean + deviation).clamp_max(1),
+        band=f"± one standard deviation over {len(curves)} runs",
+        top1_accuracy=over_runs("top1_accuracy"),
+        mean_confidence=over_runs("mean_confidence"),
+        ece=over_runs("ece"),
+        ece_by_chance=over_runs("ece_by_chance"),
+        ece_by_chance_limit=over_runs("ece_by_chance_limit"),
+        samples=curves[0].samples,
+        runs=len(curves),
+    )
+
+
+def wilson(hits: Tensor, count: Tensor, z: float = 1.959963984540054) -> tuple[Tensor, Tensor]:
+    """The Wilson score interval of a proportion: it stays within 0 and 1 and works at both ends.
+
+    >>> low, high = wilson(torch.tensor(9.0), torch.tensor(10.0))
+    >>> f"{low:.3f} {high:.3f}"
+    '0.596 0.982'
+    """
+    share = hits / count
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * (share * (1 - share) / count + (z / (2 * count)).square()).sqrt()
+    return centre - half, centre + half
+
+
+def _deviation(values: Tensor) -> Tensor:
+    """Standard deviation over the first dimension, unbiased, of what is not NaN; zero where that is one value."""
+    known = values.isnan().logical_not()
+    squares = (values - values.nanmean(0)).square().nansum(0)
+    freedom = known.sum(0) - 1
+    return torch.where(known.any(0), (squares / freedom.clamp_min(1)).sqrt(), math.nan)

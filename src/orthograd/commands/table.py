@@ -1,0 +1,130 @@
+"""How `orthograd evaluate` prints: a row for each metric, a column for each file, as many beside as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from ..calibration import CONVENTIONS
+from .results import Column, Difference, Results, have_same_labels
+
+ARROWS = {"lower": " ↓", "higher": " ↑", None: ""}
+INKS = {"better": "green", "worse": "red", "different": "bold", "": ""}
+
+
+@dataclass(frozen=True)
+class _Cell:
+    number: str
+    interval: str = ""
+    remark: str = ""
+    ink: str = ""
+
+    def text(self, *, beside: bool) -> Text:
+        text = Text(self.number, self.ink)
+        if self.interval:
+            text.append((" " if beside else "\n") + self.interval, "dim")
+        if self.remark:
+            text.append("\n" + self.remark, "dim")
+        return text
+
+
+_Shown = tuple[str, list[_Cell]]
+
+
+def tables(results: Results, *, width: int) -> Iterator[Table]:
+    """Tables for a console this wide: intervals beside their numbers where there is room, else beneath."""
+    names = list(results.columns[0].metrics.asked)
+    shown = [_of_column(column, names) for column in results.columns]
+    shown += [_of_difference(difference, names) for difference in results.differences]
+    room = width - max(map(len, names)) - 6
+    beside = sum(_width(cells, beside=True) for _, cells in shown) <= room
+    for group in _groups(shown, room, beside=beside):
+        table = Table("metric")
+        for header, cells in group:
+            table.add_column(Text(header), overflow="fold", justify="right", max_width=_width(cells, beside=beside) - 3)
+        for row, name in enumerate(names):
+            texts = [cells[row].text(beside=beside) for _, cells in group]
+            table.add_row(name + ARROWS[CONVENTIONS[name].better], *texts)
+        yield table
+
+
+def notes(results: Results) -> Iterator[str]:
+    """What to know to read the tables."""
+    first, settings = results.columns[0], results.settings
+    sizes = {f"{column.metrics.samples:,} samples, {column.metrics.classes} classes" for column in results.columns}
+    yield f"{'; '.join(sorted(sizes))}; {settings.bins} bins."
+    yield from _notes_on_temperatures(results)
+    yield "↓ lower is better, ↑ higher is better; --explain says what each number means."
+    if settings.resamples:
+        yield f"[…] 95 % bootstrap intervals over samples: {settings.resamples} resamples, seed {settings.seed}."
+    if results.differences and settings.resamples:
+        count = len(results.differences[0].intervals)
+        yield (
+            "* the interval of the difference, over the same samples of both, excludes 0; "
+            f"each by itself, not corrected for looking at {count}."
+        )
+    if any(not have_same_labels(first.file, column.file) for column in results.columns):
+        yield f"Not every file has the labels of {first.name}: only those that do are compared with it."
+
+
+def _notes_on_temperatures(results: Results) -> Iterator[str]:
+    scaled = [(column.file.path, column.temperature) for column in results.columns if column.temperature is not None]
+    for fit in dict.fromkeys(temperature for _, temperature in scaled):
+        yield f"Fitted on {fit.fitted_on.path}: {fit.scaling.certificate}."
+    if len(scaled) > len({fit.fitted_on.path for _, fit in scaled}):
+        yield "One temperature for several files is right if they come from one model; else fit one for each."
+    if any(path == fit.fitted_on.path for path, fit in scaled):
+        yield "A temperature was fitted on the very samples it is evaluated on, so that result is too good."
+
+
+def explanations(results: Results) -> Iterator[tuple[str, str]]:
+    """Each metric and what it means."""
+    yield from results.columns[0].metrics.conventions.items()
+
+
+def _of_column(column: Column, names: Sequence[str]) -> _Shown:
+    metrics = column.metrics
+    cells = [_Cell(metrics.formatted(name), metrics.formatted_interval(name)) for name in names]
+    curve = column.curve
+    by_chance = f"by chance {curve.ece_by_chance:.4f}\n(95 %: {curve.ece_by_chance_limit:.4f})"
+    ece = names.index("ece")
+    cells[ece] = _Cell(cells[ece].number, cells[ece].interval, by_chance)
+    return column.name, cells
+
+
+def _of_difference(difference: Difference, names: Sequence[str]) -> _Shown:
+    return difference.name, [_cell_of_difference(difference, name) for name in names]
+
+
+def _cell_of_difference(difference: Difference, name: str) -> _Cell:
+    value, convention = difference.values[name], CONVENTIONS[name]
+    if value is None:
+        return _Cell("")
+    verdict = difference.verdict(name)
+    interval = ""
+    if name in difference.intervals:
+        low, high = difference.intervals[name]
+        interval = f"[{low:+.{convention.digits}f}, {high:+.{convention.digits}f}]"
+    number = f"{'* ' + verdict + ' ' if verdict else ''}{value:+.{convention.digits}f}"
+    return _Cell(number, interval, ink=INKS[verdict])
+
+
+def _width(cells: Sequence[_Cell], *, beside: bool) -> int:
+    lines = [line for cell in cells for line in cell.text(beside=beside).plain.splitlines()]
+    return max(12, *map(len, lines)) + 3
+
+
+def _groups(shown: Sequence[_Shown], room: int, *, beside: bool) -> Iterator[list[_Shown]]:
+    group: list[_Shown] = []
+    left = room
+    for header, cells in shown:
+        width = _width(cells, beside=beside)
+        if group and width > left:
+            yield group
+            group, left = [], room
+        group.append((header, cells))
+        left -= width
+    yield group

@@ -1,0 +1,7 @@
+"""Figures of what was measured: nothing is computed here, and nothing is trained."""
+
+from .composition import reliability_figure
+from .reliability import draw_confidences, draw_reliability
+from .style import save_figure
+
+__all__ = ["draw_confidences", "draw_reliability", "reliability_figure", "save_figure"]

@@ -1,0 +1,127 @@
+"""Bootstrap intervals: those of scipy where scipy can, and they cover what they should."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from test_metrics import predictions
+
+from orthograd import calibration
+from orthograd.calibration import difference_intervals, intervals
+from orthograd.calibration.bootstrap import RESAMPLED, difference_intervals_probabilities, intervals_probabilities
+
+
+def test_the_interval_of_a_mean_is_that_of_scipy():
+    logits, labels = predictions(400)
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none").numpy()
+    theirs = scipy.stats.bootstrap((losses,), np.mean, n_resamples=20000, rng=0).confidence_interval
+    ours = intervals(logits, labels, metrics=["loss"], resamples=20000)["loss"]
+    width = theirs.high - theirs.low
+    assert ours == pytest.approx((theirs.low, theirs.high), abs=0.03 * width)
+
+
+def test_the_interval_of_a_correlation_is_that_of_scipy():
+    logits, labels = predictions(300)
+    confidence, correct = logits.softmax(1).amax(1).numpy(), (logits.argmax(1) == labels).numpy().astype(float)
+
+    def correlation(c, a, axis):
+        c, a = c - c.mean(axis, keepdims=True), a - a.mean(axis, keepdims=True)
+        return (c * a).mean(axis) / np.sqrt((c * c).mean(axis) * (a * a).mean(axis))
+
+    theirs = scipy.stats.bootstrap(
+        (confidence, correct), correlation, paired=True, vectorized=True, n_resamples=10000, rng=0
+    ).confidence_interval
+    name = "confidence_accuracy_correlation"
+    ours = intervals(logits, labels, metrics=[name], resamples=10000)[name]
+    assert ours == pytest.approx((theirs.low, theirs.high), abs=0.05 * (theirs.high - theirs.low))
+
+
+def test_intervals_hold_the_number_they_belong_to_and_repeat_with_their_seed():
+    logits, labels = predictions(500)
+    found = intervals(logits, labels, resamples=300)
+    point = calibration.evaluate(logits, labels)
+    assert set(found) == set(RESAMPLED)
+    for name, (low, high) in found.items():
+        if name not in ("ece", "mce", "ece_l2", "ece_debiased"):  # resampling adds to those, so theirs lie lower
+            assert low <= getattr(point, name) <= high, name
+    assert found == intervals(logits, labels, resamples=300)
+    assert found != intervals(logits, labels, resamples=300, seed=1)
+    narrower = intervals(logits, labels, resamples=300, level=0.5)
+    assert all(high - low < found[name][1] - found[name][0] for name, (low, high) in narrower.items())
+
+
+def test_ninety_percent_intervals_cover_the_truth_about_that_often():
+    generator = torch.Generator().manual_seed(5)
+    logits = 2 * torch.randn(20000, 3, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    truth = calibration.evaluate(logits, labels, metrics=["loss", "brier", "top1_accuracy"]).as_row()
+    hits = dict.fromkeys(truth, 0)
+    for part in range(150):
+        rows = torch.randint(20000, (100,), generator=generator)
+        found = intervals(logits[rows], labels[rows], metrics=list(truth), resamples=300, level=0.9, seed=part)
+        for name, (low, high) in found.items():
+            hits[name] += low <= truth[name] <= high
+    for name, count in hits.items():
+        assert abs(count / 150 - 0.9) < 3.5 * math.sqrt(0.09 / 150), name
+
+
+def test_differences_are_paired():
+    logits, labels = predictions(500)
+    low, high = difference_intervals(logits, logits / 2, labels, metrics=["loss"], resamples=500)["loss"]
+    alone = intervals(logits, labels, metrics=["loss"], resamples=500)["loss"]
+    point = calibration.evaluate(logits, labels).loss - calibration.evaluate(logits / 2, labels).loss
+    assert low < point < high
+    assert high - low < alone[1] - alone[0]
+    zero = difference_intervals(logits, logits, labels, metrics=["loss", "ece"], resamples=50)
+    assert zero == {"loss": (0, 0), "ece": (0, 0)}
+
+
+def test_probabilities_have_the_same_intervals():
+    logits, labels = predictions(200)
+    names = ["loss", "ece", "brier"]
+    for ours, theirs in (
+        (
+            intervals(logits, labels, metrics=names, resamples=100),
+            intervals_probabilities(logits.softmax(1), labels, metrics=names, resamples=100),
+        ),
+        (
+            difference_intervals(logits, logits / 2, labels, metrics=names, resamples=100),
+            difference_intervals_probabilities(
+                logits.softmax(1), (logits / 2).softmax(1), labels, metrics=names, resamples=100
+            ),
+        ),
+    ):
+        for name in names:
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-9)
+
+
+def test_portions_do_not_matter_to_what_is_left_out(monkeypatch):
+    logits, labels = predictions(300)
+    whole = intervals(logits, labels, metrics=["brier"], resamples=64)["brier"]
+    monkeypatch.setattr("orthograd.calibration.bootstrap.AT_ONCE", 300 * 64)
+    assert intervals(logits, labels, metrics=["brier"], resamples=64)["brier"] == pytest.approx(whole)
+
+
+def test_what_is_undefined_has_no_interval_and_what_is_constant_a_point():
+    logits, labels = torch.tensor([[2.0, 0.0]] * 20), torch.zeros(20, dtype=torch.long)
+    found = intervals(logits, labels, resamples=20)
+    assert "confidence_accuracy_correlation" not in found
+    assert found["top1_accuracy"] == (100, 100)
+    infinite = intervals_probabilities(torch.tensor([[1.0, 0.0]] * 3), torch.tensor([1, 0, 0]), resamples=20)
+    assert infinite["loss"] == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize(("option", "value"), [("resamples", 1), ("level", 0.0), ("level", 1.0)])
+def test_impossible_options_are_named(option, value):
+    with pytest.raises(ValueError, match=rf"got .*{value}"):
+        intervals(*predictions(20), **{option: value})
+    with pytest.raises(TypeError, match="resampels"):
+        intervals(*predictions(20), resampels=3)
+    broken, labels = predictions(20)
+    broken[2, 1] = math.nan
+    with pytest.raises(ValueError, match="got nan in row 2"):
+        intervals(broken, labels)

@@ -1,0 +1,149 @@
+"""Bad input: a clear error that names what arrived, or a correct answer."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from orthograd import calibration
+from orthograd.calibration import evaluate, evaluate_probabilities
+
+LOGITS, LABELS = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]]), torch.tensor([1, 2])
+
+
+def broken(value):
+    logits = LOGITS.clone()
+    logits[1, 2] = value
+    return logits
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "words"),
+    [
+        (broken(math.nan), LABELS, r"finite logits, got nan in row 1, class 2 \(1 of 6"),
+        (broken(math.inf), LABELS, "finite logits, got inf in row 1, class 2"),
+        (broken(-math.inf), LABELS, "finite logits, got -inf in row 1, class 2"),
+        (broken(3e38), LABELS, r"squares torch.float32 can hold, got one of size 3e\+38"),
+        (LOGITS, torch.tensor([1, 3]), "labels from 0 to 2, got 3 in row 1"),
+        (LOGITS, torch.tensor([-1, 0]), "labels from 0 to 2, got -1 in row 0"),
+        (LOGITS, torch.tensor([1]), "a label for each of 2 samples, got 1"),
+        (LOGITS, torch.eye(3, dtype=torch.long)[:2], r"labels \(n,\), got \(2, 3\)"),
+        (LOGITS[0], LABELS, r"logits \(n, classes\), got \(3,\)"),
+        (LOGITS[:0], LABELS[:0], r"at least one sample, got logits \(0, 3\)"),
+        (LOGITS[:, :1], LABELS * 0, r"at least two classes, got logits \(2, 1\)"),
+    ],
+)
+def test_values_and_shapes_that_cannot_be_evaluated_are_named(logits, labels, words):
+    with pytest.raises(ValueError, match=words):
+        evaluate(logits, labels)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "words"),
+    [
+        (LOGITS.long(), LABELS, "logits in floating point, got torch.int64"),
+        (LOGITS, LABELS.double(), "labels as whole numbers, got torch.float64"),
+        (LOGITS, LABELS.bool(), "labels as whole numbers, got torch.bool"),
+        (LOGITS.to(torch.complex64), LABELS, "floating point, got torch.complex64"),
+    ],
+)
+def test_kinds_that_cannot_be_evaluated_are_named(logits, labels, words):
+    with pytest.raises(TypeError, match=words):
+        evaluate(logits, labels)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ([0.5, 0.4, 0.0], "sum to 1, got a sum of 0.9 in row 1; are these logits"),
+        ([0.5, 0.6, -0.1], "from 0 to 1, got -0.1 in row 1"),
+        ([math.nan, 0.5, 0.5], "from 0 to 1, got nan in row 1"),
+        ([2.0, 3.0, 1.0], "from 0 to 1, got 2 in row 1"),
+    ],
+)
+def test_probabilities_that_are_none_are_named(row, words):
+    with pytest.raises(ValueError, match=words):
+        evaluate_probabilities(torch.tensor([[0.2, 0.3, 0.5], row]), LABELS)
+
+
+def test_numpy_arrays_lists_and_narrow_labels_are_welcome():
+    expected = evaluate(LOGITS, LABELS)
+    assert evaluate(LOGITS.numpy(), LABELS.numpy().astype(np.uint8)) == expected
+    assert evaluate(LOGITS.tolist(), LABELS.tolist()) == expected
+    assert evaluate(LOGITS.requires_grad_(), LABELS.int()) == expected
+    assert evaluate(LOGITS.detach().t().contiguous().t(), LABELS) == expected
+
+
+def test_one_sample():
+    found = evaluate(torch.tensor([[0.0, math.log(3)]], dtype=torch.float64), torch.tensor([1]))
+    assert found.ece == pytest.approx(0.25)
+    assert found.top1_accuracy == 100
+    assert found.confidence_accuracy_correlation is None
+    assert found.ece_by_chance == pytest.approx(2 * 0.75 * 0.25)  # off by 0.25 three times in four, else by 0.75
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_all_right_and_all_wrong_at_a_confidence_of_one(right):
+    probabilities = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    labels = torch.tensor([0, 1]) if right else torch.tensor([1, 0])
+    found = evaluate_probabilities(probabilities, labels)
+    assert found.top1_accuracy == (100 if right else 0)
+    assert found.loss == (0 if right else math.inf)
+    assert found.brier == (0 if right else 2)
+    assert found.ece == found.mce == found.ece_equal_mass == found.aurc == (0 if right else 1)
+    assert found.smooth_ece == pytest.approx(0 if right else 1, abs=1e-9)
+    assert found.entropy == found.ece_by_chance == 0
+    assert found.confidence_accuracy_correlation is None
+
+
+def test_all_scores_equal():
+    found = evaluate(torch.zeros(4, 4), torch.arange(4))
+    assert found.top1_accuracy == 25
+    assert found.ece == pytest.approx(0)
+    assert found.entropy == pytest.approx(math.log(4))
+    assert found.logit_variance == 0
+
+
+def test_huge_but_finite_logits():
+    found = evaluate(torch.tensor([[1e30, 0.0], [0.0, 1e30]], dtype=torch.float64), torch.tensor([0, 0]))
+    assert found.loss == pytest.approx(5e29)
+    assert found.max_softmax == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "bins", "expected"),
+    [(0.0, 10, 0), (0.1, 10, 0), (0.3, 10, 2), (0.55, 20, 10), (0.9, 10, 8), (0.900001, 10, 9), (1.0, 10, 9)],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_confidence_on_an_edge_belongs_to_the_bin_below(value, bins, expected, dtype):
+    assert int(calibration.binned.bin_of(torch.tensor([value], dtype=dtype), bins)) == expected
+
+
+def test_unknown_metrics_and_impossible_bins_are_named():
+    with pytest.raises(ValueError, match="got accuracy"):
+        evaluate(LOGITS, LABELS, metrics=["accuracy"])
+    with pytest.raises(TypeError, match="single string 'ece'"):
+        evaluate(LOGITS, LABELS, metrics="ece")
+    with pytest.raises(ValueError, match="at least one bin, got 0"):
+        evaluate(LOGITS, LABELS, bins=0)
+
+
+def test_results_print_convert_and_explain_themselves():
+    found = evaluate(LOGITS, LABELS)
+    text = str(found)
+    assert "2 samples, 3 classes, 10 bins" in text
+    assert "100.00 %" in text
+    assert set(found.as_row()) == set(calibration.ALL) == set(found.conventions)
+    assert found.as_row()["loss"] == found.loss
+    assert "10 bins of equal width" in found.conventions["ece"]
+    assert "15 bins" in evaluate(LOGITS, LABELS, bins=15).conventions["ece"]
+    written = json.dumps(found.as_dict(), allow_nan=False)
+    assert json.loads(written)["metrics"]["brier"] == found.brier
+    infinite = evaluate_probabilities(torch.tensor([[1.0, 0.0]]), torch.tensor([1]))
+    assert json.loads(json.dumps(infinite.as_dict(), allow_nan=False))["metrics"]["loss"] == "inf"
+    assert infinite.formatted("max_logit") == "needs logits"
+    assert infinite.formatted("confidence_accuracy_correlation") == "undefined"

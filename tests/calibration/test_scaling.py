@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from orthograd.calibration.calibrators import softmax_regression
+from orthograd.calibration.calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
+from orthograd.calibration.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from tests.conftest import DTYPES
+
+KINDS = [VectorScaling, MatrixScaling, DirichletCalibration]
+PENALTIES = ("off_diagonal_penalty", "diagonal_penalty", "intercept_penalty")
+
+
+def with_penalties(kind: type[Calibrator], value: float) -> Calibrator:
+    return kind(penalty=value) if kind is VectorScaling else kind(**dict.fromkeys(PENALTIES, value))
+
+
+def sample(n: int = 300, classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits that are too large, more so for some classes, and mixed a little; labels from what they should be."""
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    labels = z.softmax(1).multinomial(1, generator=generator)[:, 0]
+    mixing = torch.eye(classes) + 0.2 * torch.randn(classes, classes, generator=generator)
+    return 3 * z @ mixing.double() + torch.arange(classes) / classes, labels
+
+
+def best_coldness(logits: Tensor, labels: Tensor) -> float:
+    """1/T on a grid that closes in."""
+    low, high = 1e-3, 10.0
+    for _ in range(12):
+        grid = torch.linspace(low, high, 41, dtype=torch.float64)
+        best = int(torch.stack([cross_entropy(logits * beta, labels) for beta in grid]).argmin())
+        low, high = float(grid[max(0, best - 1)]), float(grid[min(40, best + 1)])
+    return (low + high) / 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_by_hand_each_group_of_equal_logits_gets_its_frequencies(kind: type[Calibrator]) -> None:
+    logits = torch.tensor([[3.0, 0.0]] * 50 + [[0.0, 3.0]] * 50)
+    labels = torch.tensor([0] * 40 + [1] * 10 + [1] * 30 + [0] * 20)
+    p = with_penalties(kind, 1e-7).fit(logits, labels).probabilities(logits[[0, 99]])
+    torch.testing.assert_close(p, torch.tensor([[0.8, 0.2], [0.4, 0.6]]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_by_hand_a_heavy_penalty_leaves_temperature_scaling(kind: type[Calibrator]) -> None:
+    logits = torch.tensor([[3.0, 0.0]] * 50 + [[0.0, 3.0]] * 50)
+    labels = torch.tensor([0] * 40 + [1] * 10 + [1] * 30 + [0] * 20)  # right in 70 of 100
+    p = with_penalties(kind, 1e8).fit(logits, labels).probabilities(logits[[0, 99]])
+    torch.testing.assert_close(p, torch.tensor([[0.7, 0.3], [0.3, 0.7]]))
+
+
+@pytest.mark.parametrize("kind", [MatrixScaling, DirichletCalibration])
+def test_classes_that_were_rotated_are_put_right(kind: type[Calibrator]) -> None:
+    labels = torch.arange(300) % 3
+    logits = 4.0 * one_hot((labels + 1) % 3, 3)
+    assert bool((kind().fit(logits, labels)(logits).argmax(1) == labels).all())
+
+
+def objective(kind: type[Calibrator], logits: Tensor, labels: Tensor) -> Callable[[np.ndarray], float]:
+    """The penalised loss as a function of weights and intercepts, in numpy, from the definition."""
+    z, y, n = logits.numpy(), labels.numpy(), len(labels)
+    classes, t = z.shape[1], 1 / best_coldness(logits, labels)
+    f = z - np.log(np.exp(z).sum(1, keepdims=True)) if kind is DirichletCalibration else z - z.mean(1, keepdims=True)
+    eye = np.eye(classes)
+
+    def value(parameters: np.ndarray) -> float:
+        w, b = parameters[:-classes], parameters[-classes:]
+        w = np.diag(w) if kind is VectorScaling else w.reshape(classes, classes)
+        scores = f @ w.T + b
+        loss = (np.log(np.exp(scores).sum(1)) - scores[np.arange(n), y]).mean()
+        off = 30 * ((w * t)[eye == 0] ** 2).sum()
+        return float(loss + (off + 10 * ((w * t)[eye == 1] - 1) @ ((w * t)[eye == 1] - 1) + 10 * b @ b) / n)
+
+    return value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scipy_finds_nothing_better(kind: type[Calibrator]) -> None:
+    logits, labels = sample(n=200, classes=3)
+    value = objective(kind, logits, labels)
+    fitted = kind().fit(logits, labels)
+    ours = value(torch.cat([fitted.weight.flatten(), fitted.bias]).numpy())
+    start = np.concatenate([np.ones(3) if kind is VectorScaling else np.eye(3).ravel(), np.zeros(3)])
+    theirs = scipy.optimize.minimize(value, start, method="BFGS", options={"gtol": 1e-9, "maxiter": 1000}).fun
+    assert abs(ours - theirs) < 1e-8
+    assert ours < value(start)
+    assert fitted.gradient < 1e-10
+
+
+@pytest.mark.parametrize("kind", [MatrixScaling, DirichletCalibration])
+def test_conjugate_gradients_agree_with_the_factorised_hessian(
+    kind: type[Calibrator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, labels = sample(classes=6)
+    dense = kind().fit(logits, labels)
+    monkeypatch.setattr(softmax_regression, "DENSE", 0)
+    iterative = kind().fit(logits, labels)
+    torch.testing.assert_close(iterative.weight, dense.weight, rtol=0, atol=1e-8)
+    torch.testing.assert_close(iterative.bias, dense.bias, rtol=0, atol=1e-8)
+
+
+def test_hessian_in_blocks_is_the_hessian(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = sample(n=50, classes=3)
+    whole = MatrixScaling().fit(logits, labels)
+    monkeypatch.setattr(softmax_regression, "ROWS", 7 * 12)
+    torch.testing.assert_close(MatrixScaling().fit(logits, labels).weight, whole.weight, rtol=1e-12, atol=1e-12)
+
+
+def test_many_classes_are_solved_as_well() -> None:
+    logits, labels = sample(n=400, classes=40)
+    fitted = MatrixScaling().fit(logits, labels)
+    assert fitted.gradient < 1e-9
+    assert cross_entropy(fitted(logits), labels) < cross_entropy(logits * best_coldness(logits, labels), labels)
+
+
+@pytest.mark.parametrize("penalty", [1e-6, 1.0, 1e3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_loss_is_at_most_that_of_temperature_scaling_and_of_the_identity(
+    kind: type[Calibrator], penalty: float
+) -> None:
+    logits, labels = sample()
+    temperature = cross_entropy(logits * best_coldness(logits, labels), labels)
+    assert cross_entropy(with_penalties(kind, penalty).fit(logits, labels)(logits), labels) <= temperature + 1e-12
+    assert temperature <= cross_entropy(logits, labels)
+
+
+def test_matrix_fits_at_least_as_well_as_vector_without_penalties() -> None:
+    logits, labels = sample()
+    vector, matrix = (with_penalties(kind, 1e-9).fit(logits, labels) for kind in (VectorScaling, MatrixScaling))
+    assert cross_entropy(matrix(logits), labels) <= cross_entropy(vector(logits), labels)
+
+
+def test_dirichlet_is_matrix_scaling_where_rows_hold_the_same_logits() -> None:
+    """Then log-probabilities and centred logits differ by one constant, which free intercepts absorb."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.stack([torch.randperm(3, generator=generator) for _ in range(200)]).double()
+    labels = rows.softmax(1).multinomial(1, generator=generator)[:, 0]
+    options = {"intercept_penalty": 1e-9}
+    matrix, dirichlet = (kind(**options).fit(2 * rows, labels) for kind in (MatrixScaling, DirichletCalibration))
+    torch.testing.assert_close(dirichlet.probabilities(2 * rows), matrix.probabilities(2 * rows), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_constant_added_to_a_row_changes_nothing(kind: type[Calibrator]) -> None:
+    logits, labels = sample()
+    fitted, shifted = kind().fit(logits, labels), logits + 5 * torch.randn(len(logits), 1, dtype=torch.float64)
+    p = fitted.probabilities(logits)
+    torch.testing.assert_close(fitted.probabilities(shifted), p)
+    torch.testing.assert_close(kind().fit(shifted, labels).probabilities(logits), p)
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_the_scale_of_the_logits_changes_nothing(kind: type[Calibrator]) -> None:
+    logits, labels = sample()
+    p = kind().fit(logits, labels).probabilities(logits)
+    torch.testing.assert_close(kind().fit(100 * logits, labels).probabilities(100 * logits), p)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_classes_and_samples_does_not_matter(kind: type[Calibrator]) -> None:
+    logits, labels = sample()
+    classes, rows = torch.tensor([2, 0, 3, 1]), torch.randperm(len(logits))
+    renamed = kind().fit(logits[rows][:, classes], classes.argsort()[labels[rows]])
+    expected = kind().fit(logits, labels).probabilities(logits)[:, classes]
+    torch.testing.assert_close(renamed.probabilities(logits[:, classes]), expected)
+
+
+HARD = {
+    "one sample": (torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([0])),
+    "fewer samples than classes": (torch.tensor([[1.0, 2.0, 0.0], [3.0, 1.0, 0.0]]), torch.tensor([1, 1])),
+    "equal logits": (torch.zeros(6, 3), torch.tensor([0, 0, 0, 1, 1, 2])),
+    "all correct": (8.0 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3),
+    "all correct, and sure of it": (1e4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3),
+    "all wrong": (1e4 * torch.eye(3).repeat(9, 1), torch.arange(1, 28) % 3),
+    "a class without a sample": (torch.randn(30, 3, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 2),
+    "a class ruled out": (torch.tensor([[1.0, 0.5, -1e9], [0.0, 1.0, -1e9]] * 5), torch.tensor([0, 1, 1, 0, 1] * 2)),
+}
+
+
+@pytest.mark.parametrize("penalty", [1e-6, 10.0])
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("kind", KINDS)
+def test_hard_data_gives_a_finite_certified_result_no_worse_than_before(
+    kind: type[Calibrator], case: str, penalty: float
+) -> None:
+    logits, labels = HARD[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CalibrationWarning)
+        fitted = with_penalties(kind, penalty).fit(logits, labels)
+    assert bool(fitted.weight.isfinite().all() & fitted.bias.isfinite().all())
+    calibrated = fitted(logits.double())
+    assert bool(calibrated.isfinite().all())
+    assert cross_entropy(calibrated, labels) <= cross_entropy(logits.double(), labels) + 1e-9
+
+
+def test_a_fit_that_stops_short_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orthograd.calibration.calibrators.newton.ITERATIONS", 0)
+    with pytest.warns(CalibrationWarning, match="VectorScaling stopped at a gradient of"):
+        assert VectorScaling().fit(*sample()).gradient > 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unfitted_use_and_another_number_of_classes_raise(kind: type[Calibrator]) -> None:
+    with pytest.raises(NotFittedError, match=kind.__name__):
+        kind()(torch.zeros(2, 4))
+    fitted = kind().fit(*sample())
+    with pytest.raises(ValueError, match=r"expected logits of 4 classes, as in fitting, got \(2, 3\)"):
+        fitted(torch.zeros(2, 3))
+    assert fitted.fit(*sample(classes=3))(torch.zeros(2, 3)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_penalty_that_allows_no_unique_finite_optimum_raises(value: float) -> None:
+    with pytest.raises(ValueError, match=f"expected penalty above zero and finite, got {value}"):
+        VectorScaling(penalty=value)
+    for name in PENALTIES:
+        with pytest.raises(ValueError, match=name):
+            MatrixScaling(**{name: value})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_dtype_comes_back_as_it_went_in(kind: type[Calibrator], dtype: torch.dtype) -> None:
+    logits, labels = sample()
+    fitted = kind().fit(logits.to(dtype), labels)
+    calibrated = fitted(logits.to(dtype))
+    assert calibrated.dtype == dtype
+    assert fitted.weight.dtype == torch.float64
+    expected = kind().fit(logits, labels)(logits)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-4}.get(dtype, 0.1)
+    torch.testing.assert_close(calibrated.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_ships_with_its_model(kind: type[Calibrator], tmp_path: object) -> None:
+    logits, labels = sample(classes=3)
+    model = nn.Sequential(nn.Linear(3, 3, dtype=torch.float64), kind())
+    model[1].fit(model[0](logits), labels)
+    save_file(model.state_dict(), f"{tmp_path}/model.safetensors")
+    other = nn.Sequential(nn.Linear(3, 3, dtype=torch.float64), kind())
+    other.load_state_dict(load_file(f"{tmp_path}/model.safetensors"))
+    assert torch.equal(other(logits), model(logits))
+    assert torch.equal(copy.deepcopy(model)(logits), model(logits))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_pass_through_to_the_model(kind: type[Calibrator]) -> None:
+    logits, labels = sample(n=20, classes=3)
+    fitted = kind().fit(logits, labels)
+    assert torch.autograd.gradcheck(fitted, (logits[:4].requires_grad_(),))
+    assert not list(fitted.parameters())

@@ -1,0 +1,157 @@
+"""Batches, merges and ranks: the same as one pass, in bounded memory."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+import torch.multiprocessing as multiprocessing
+from test_metrics import predictions
+
+from orthograd import calibration
+from orthograd.calibration import Evaluation
+
+COUNTS = ("count", "in_top_k", "class_count", "class_hits")
+
+
+def in_batches(logits, labels, size, **options):
+    evaluation = Evaluation(**options)
+    for z, y in zip(logits.split(size), labels.split(size), strict=True):
+        evaluation.update(z, y)
+    return evaluation
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("size", [1, 7, 1000, 1537])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_batches_and_merges_count_the_same_bit_for_bit(classes, size, dtype):
+    n = {1: 60, 7: 301}.get(size, 3001)
+    logits, labels = predictions(n, classes, dtype=dtype)
+    whole, batches, merged = Evaluation(), in_batches(logits, labels, size), Evaluation()
+    whole.update(logits, labels)
+    for part in torch.arange(n).split(n // 3):
+        merged.merge(in_batches(logits[part], labels[part], size))
+    for other in (batches, merged):
+        for name in COUNTS:
+            assert other._sums[name].equal(whole._sums[name]), name
+            assert other._sums[name].dtype == torch.int64
+        for name in set(whole._sums) - set(COUNTS):
+            torch.testing.assert_close(other._sums[name], whole._sums[name], rtol=1e-12, atol=1e-12)
+            assert other._sums[name].dtype == torch.float64
+        for name, value in whole.compute().as_row().items():
+            assert other.compute().as_row()[name] == pytest.approx(value, rel=1e-9), name
+
+
+def test_memory_does_not_grow_with_samples_except_where_it_says_so():
+    logits, labels = predictions(2000)
+    evaluation = Evaluation()
+    sizes = set()
+    for _ in range(3):
+        evaluation.update(logits, labels)
+        sizes.add(len(pickle.dumps(evaluation)))
+    assert len(sizes) == 1
+    assert evaluation.compute().aurc is None
+    keeping = Evaluation(metrics=calibration.ALL)
+    keeping.update(logits, labels)
+    keeping.update(logits, labels)
+    assert sum(len(confidence) for confidence, _ in keeping._kept) == 4000
+    growing = {name for name, convention in calibration.CONVENTIONS.items() if convention.needs_every_confidence}
+    assert growing == {"ece_equal_mass", "aurc"} == set(calibration.ALL) - set(calibration.STREAMING)
+
+
+def test_merged_pieces_that_keep_confidences_equal_one_pass():
+    logits, labels = predictions(999)
+    left, right = Evaluation(metrics=calibration.ALL), Evaluation(metrics=calibration.ALL)
+    left.update(logits[:400], labels[:400])
+    right.update(logits[400:], labels[400:])
+    left.merge(right)
+    whole = calibration.evaluate(logits, labels)
+    assert left.compute().aurc == pytest.approx(whole.aurc)
+    assert left.compute().ece_equal_mass == pytest.approx(whole.ece_equal_mass)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_forty_million_samples_do_not_drift(dtype):
+    # A confidence of 0.9 and an accuracy of one half: float32 sums stop counting at 2^24.
+    logits = torch.tensor([[9.0, 1.0]], dtype=torch.float64).log().to(dtype)
+    confidence = float(logits.double().softmax(1)[0, 0])
+    evaluation = Evaluation(metrics=["top1_accuracy", "ece", "loss"])
+    z, y = logits.expand(2_000_000, 2), torch.arange(2_000_000) % 2
+    for _ in range(20):
+        evaluation.update(z, y)
+    found = evaluation.compute()
+    assert found.samples == 40_000_000
+    assert found.ece == pytest.approx(confidence - 0.5, abs=1e-9 if dtype == torch.float64 else 6e-8)
+
+
+def test_only_what_is_asked_for_is_computed():
+    logits, labels = predictions(100)
+    evaluation = Evaluation(metrics=["ece", "loss"])
+    evaluation.update(logits, labels)
+    assert list(evaluation.compute().as_row()) == ["loss", "ece"]
+    assert evaluation.compute().brier is None
+    assert "class_count" not in evaluation._sums
+    resolution = calibration.evaluate(logits, labels, metrics=["brier_resolution"])
+    assert resolution.brier_resolution == pytest.approx(calibration.evaluate(logits, labels).brier_resolution)
+
+
+def test_a_refused_batch_leaves_no_trace():
+    logits, labels = predictions(100)
+    evaluation = Evaluation()
+    evaluation.update(logits, labels)
+    before = evaluation.compute()
+    broken = logits.clone()
+    broken[7, 3] = torch.nan
+    with pytest.raises(ValueError, match=r"got nan in row 7, class 3 \(1 of 1000"):
+        evaluation.update(broken, labels)
+    assert evaluation.compute() == before
+
+
+def test_evaluations_that_do_not_fit_together_are_not_merged():
+    logits, labels = predictions(100)
+    evaluation, other = Evaluation(bins=10), Evaluation(bins=15)
+    with pytest.raises(ValueError, match="in 15"):
+        evaluation.merge(other)
+    evaluation.update(logits, labels)
+    with pytest.raises(ValueError, match="expected 10 classes as before, got 9"):
+        evaluation.update(logits[:, :9], labels.clamp_max(8))
+    with pytest.raises(ValueError, match="either logits or probabilities throughout"):
+        evaluation.update_probabilities(logits.softmax(1), labels)
+    with pytest.raises(ValueError, match="at least one batch"):
+        Evaluation().compute()
+    evaluation.merge(Evaluation())  # nothing to add
+    assert evaluation.samples == 100
+
+
+def reduced_over_ranks(rank, store, results):
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2, init_method=f"file://{store}")
+    logits, labels = predictions(1000)
+    mine = slice(0, 300) if rank == 0 else slice(300, 1000)
+    evaluation = Evaluation()
+    evaluation.update(logits[mine], labels[mine])
+    evaluation.all_reduce()
+    torch.save(dict(evaluation._sums), f"{results}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_ranks_of_torch_distributed_reduce_to_one_pass(tmp_path):
+    multiprocessing.spawn(reduced_over_ranks, args=(tmp_path / "store", tmp_path), nprocs=2)
+    whole = Evaluation()
+    whole.update(*predictions(1000))
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for name, value in whole._sums.items():
+            if name in COUNTS:
+                assert found[name].equal(value)
+            torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_ranks_cannot_reduce_kept_confidences():
+    evaluation = Evaluation(metrics=calibration.ALL)
+    with pytest.raises(ValueError, match="seen none"):
+        evaluation.all_reduce()
+    evaluation.update(*predictions(10))
+    with pytest.raises(ValueError, match="merge"):
+        evaluation.all_reduce()

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+from typer.testing import CliRunner
+
+from orthograd import __version__, calibration
+from orthograd.cli import app
+from orthograd.commands import record
+
+
+def predictions(*, samples: int = 300, classes: int = 4, sharpness: float = 2.5, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(samples, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator).flatten()
+    return sharpness * logits, labels
+
+
+def saved(path, logits, labels, name="logits"):
+    np.savez(path, **{name: np.asarray(logits), "labels": np.asarray(labels)})
+    return str(path)
+
+
+def run(*arguments, width=200):
+    return CliRunner(env={"COLUMNS": str(width)}).invoke(app, ["evaluate", *map(str, arguments)])
+
+
+def no_constant(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+def read_record(folder):
+    return json.loads((folder / "evaluation.json").read_text(encoding="utf-8"), parse_constant=no_constant)
+
+
+def refused(result, *words):
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    (line,) = result.stderr.strip().splitlines()
+    for word in words:
+        assert word in line
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def expected_error(probabilities, labels, bins=10):
+    """ECE in numpy, one bin at a time."""
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
+    total = 0.0
+    for lower in np.arange(bins) / bins:
+        inside = (confidence > lower) & (confidence <= lower + 1 / bins)
+        total += abs(right[inside].sum() - confidence[inside].sum())
+    return total / len(labels)
+
+
+def test_a_digit_classifier_is_measured_as_scikit_learn_and_numpy_do(tmp_path, out):
+    images, digits = load_digits(return_X_y=True)
+    images /= 16
+    model = LogisticRegression(max_iter=200).fit(images[:900], digits[:900])
+    logits, truth = model.decision_function(images[900:]), digits[900:]
+    result = run(saved(tmp_path / "digits.npz", logits, truth), "--out", out, "--resamples", 50)
+    assert result.exit_code == 0, result.output
+    found = read_record(out)["files"][0]["metrics"]
+    probabilities = model.predict_proba(images[900:])
+    assert found["top1_accuracy"] == pytest.approx(100 * accuracy_score(truth, probabilities.argmax(1)), abs=1e-4)
+    assert found["loss"] == pytest.approx(log_loss(truth, probabilities), abs=1e-6)
+    assert found["brier"] == pytest.approx(brier_score_loss(truth, probabilities, scale_by_half=False), abs=1e-6)
+    assert found["ece"] == pytest.approx(expected_error(probabilities, truth), abs=1e-6)
+
+
+def test_numbers_are_those_of_the_library(tmp_path, out):
+    logits, labels = predictions()
+    assert run(saved(tmp_path / "a.npz", logits, labels), "--out", out, "--resamples", 40, "--seed", 3).exit_code == 0
+    whole = read_record(out)
+    (found,) = whole["files"]
+    expected = calibration.evaluate(logits, labels).as_dict()
+    bounds = calibration.intervals(logits, labels, resamples=40, seed=3)
+    assert found["metrics"] == expected["metrics"]
+    assert found["conventions"] == expected["conventions"]
+    assert found["intervals"] == {name: list(bound) for name, bound in bounds.items()}
+    assert found["path"] == str(tmp_path / "a.npz")
+    assert (whole["orthograd"], whole["torch"]) == (__version__, torch.__version__)
+    assert (whole["bins"], whole["resamples"], whole["seed"]) == (10, 40, 3)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".csv"])
+def test_every_format_gives_the_same_numbers(tmp_path, out, suffix):
+    logits, labels = predictions(samples=60)
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".npz":
+        saved(path, logits, labels)
+    elif suffix == ".safetensors":
+        save_file({"logits": logits.contiguous(), "labels": labels}, path)
+    else:
+        rows = [",".join(map(repr, [*row, label])) for row, label in zip(logits.tolist(), labels.tolist(), strict=True)]
+        path.write_text("\n".join(["a,b,c,d,label", *rows]))
+    assert run(path, "--out", out, "--resamples", 0).exit_code == 0
+    assert read_record(out)["files"][0]["metrics"] == calibration.evaluate(logits, labels).as_dict()["metrics"]
+
+
+def test_bins_and_keys_are_options(tmp_path, out):
+    logits, labels = predictions()
+    np.savez(tmp_path / "a.npz", output=logits.numpy(), truth=labels.numpy())
+    options = ["--scores-key", "output", "--labels-key", "truth", "--bins", 15, "--resamples", 0, "--out", out]
+    assert run(tmp_path / "a.npz", *options).exit_code == 0
+    assert read_record(out)["files"][0]["metrics"]["ece"] == calibration.evaluate(logits, labels, bins=15).ece
+
+
+def test_the_table_has_a_row_for_each_metric_with_its_interval_and_chance(tmp_path, out):
+    logits, labels = predictions()
+    result = run(saved(tmp_path / "a.npz", logits, labels), "--out", out, "--resamples", 40)
+    rows = [line[2:].split()[0] for line in result.output.splitlines() if line.startswith("│ ")]
+    assert [row for row in rows if row in calibration.ALL] == list(calibration.ALL)
+    metrics = calibration.evaluate(logits, labels)
+    low, high = calibration.intervals(logits, labels, resamples=40)["ece"]
+    assert f"{metrics.ece:.4f} [{low:.4f}, {high:.4f}]" in result.output
+    assert f"by chance {metrics.ece_by_chance:.4f}" in result.output
+    assert f"(95 %: {metrics.ece_by_chance_limit:.4f})" in result.output
+    assert "300 samples, 4 classes; 10 bins." in result.output
+    assert str(out / "evaluation.json") in result.output.replace("\n", "")
+    assert "mean over samples of the sum over classes" not in result.output
+
+
+def test_explain_says_what_each_number_means(tmp_path, out):
+    result = run(saved(tmp_path / "a.npz", *predictions()), "--out", out, "--resamples", 0, "--explain")
+    assert "brier: mean over samples of the sum over classes of (p − one-hot label)²" in result.output
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 300])
+def test_every_number_is_printed_whole_at_any_width(tmp_path, out, width):
+    files = [saved(tmp_path / f"{i}.npz", *predictions(sharpness=1 + i)) for i in range(3)]
+    result = run(*files, "--out", out, "--resamples", 20, width=width)
+    for file in read_record(out)["files"]:
+        assert f"{file['metrics']['brier']:.4f}" in result.output
+    assert max(map(len, result.output.splitlines()[:20])) <= max(width, 60)
+
+
+def test_files_with_the_same_labels_are_compared_with_the_first(tmp_path, out):
+    logits, labels = predictions(samples=500)
+    other = 0.4 * logits
+    files = [saved(tmp_path / "a.npz", logits, labels), saved(tmp_path / "b.npz", other, labels)]
+    result = run(*files, "--out", out, "--resamples", 50)
+    (found,) = read_record(out)["differences"]
+    first, second = calibration.evaluate(logits, labels), calibration.evaluate(other, labels)
+    assert (found["path"], found["minus"]) == (files[1], files[0])
+    assert found["metrics"]["loss"] == pytest.approx(second.loss - first.loss, abs=1e-12)
+    bounds = calibration.difference_intervals(other, logits, labels, resamples=50)
+    assert found["intervals"] == {name: list(bound) for name, bound in bounds.items()}
+    assert {"loss", "ece", "max_softmax"} <= set(found["excludes_zero"])
+    assert "top1_accuracy" not in found["excludes_zero"]
+    assert f"* better {second.loss - first.loss:+.4f}" in result.output
+    assert f"* different {second.max_softmax - first.max_softmax:+.4f}" in result.output
+    assert run(*reversed(files), "--out", out, "--resamples", 50).output.count("* worse") > 2
+
+
+def test_files_with_other_labels_are_not_compared(tmp_path, out):
+    files = [saved(tmp_path / f"{seed}.npz", *predictions(seed=seed)) for seed in (0, 1)]
+    result = run(*files, "--out", out, "--resamples", 0)
+    assert read_record(out)["differences"] == []
+    assert "Not every file has the labels of 0.npz" in result.output
+
+
+def test_files_of_the_same_name_are_told_apart_by_their_folders(tmp_path, out):
+    files = []
+    for folder in ("sgd", "ours"):
+        (tmp_path / folder).mkdir()
+        files.append(saved(tmp_path / folder / "test[1].npz", *predictions()))
+    result = run(*files, "--out", out, "--resamples", 0, width=300)
+    assert result.exit_code == 0
+    assert os.path.join("ours", "test[1].npz") in result.output.replace("┃", "").replace(" ", "").replace("\n", "")
+
+
+def test_a_temperature_is_fitted_on_other_samples_and_certified(tmp_path, out):
+    logits, labels = predictions()
+    held_out, truth = predictions(seed=1, samples=400)
+    other = saved(tmp_path / "held-out.npz", held_out, truth)
+    result = run(saved(tmp_path / "a.npz", logits, labels), "--fit-temperature", other, "--out", out, "--resamples", 20)
+    plain, scaled = read_record(out)["files"]
+    scaling = calibration.TemperatureScaling().fit(held_out, truth)
+    assert plain["temperature"] is None
+    assert scaled["temperature"]["value"] == float(scaling.temperature)
+    assert scaled["temperature"]["fitted_on"] == other
+    assert scaled["temperature"]["certificate"]["low"] <= float(scaling.temperature)
+    assert scaled["metrics"] == calibration.evaluate(scaling(logits), labels).as_dict()["metrics"]
+    assert scaled["metrics"]["loss"] < plain["metrics"]["loss"]
+    assert f"a.npz, T={float(scaling.temperature):.2f}" in result.output
+    assert str(scaling.certificate) in " ".join(result.output.split())
+
+
+def test_each_file_can_have_its_own_temperature_and_like_is_compared_with_like(tmp_path, out):
+    logits, labels = predictions()
+    held_out, truth = predictions(seed=1, samples=400)
+    files = [saved(tmp_path / f"{i}.npz", scale * logits, labels) for i, scale in enumerate((1, 2))]
+    others = [saved(tmp_path / f"held-{i}.npz", scale * held_out, truth) for i, scale in enumerate((1, 2))]
+    options = [part for other in others for part in ("--fit-temperature", other)]
+    result = run(*files, *options, "--out", out, "--resamples", 20)
+    found = read_record(out)
+    temperatures = [file["temperature"]["value"] for file in found["files"] if file["temperature"]]
+    assert temperatures[1] == pytest.approx(2 * temperatures[0])
+    assert [difference["is_after_temperature"] for difference in found["differences"]] == [False, True]
+    assert found["differences"][1]["metrics"]["loss"] == pytest.approx(0, abs=1e-9)
+    assert "One temperature for several" not in result.output
+    shared = run(*files, *options[:2], "--out", out, "--resamples", 0)
+    assert "One temperature for several files" in shared.output
+    third = saved(tmp_path / "third.npz", logits, labels)
+    refused(run(*files, third, *options, "--out", out), "one for each of 3, got 2")
+
+
+def test_an_endless_temperature_is_still_strict_json(tmp_path, out):
+    logits, _ = predictions(sharpness=1.0)
+    perfect = saved(tmp_path / "perfect.npz", logits, logits.argmax(1))
+    result = run(perfect, "--fit-temperature", perfect, "--out", out, "--resamples", 0)
+    assert result.exit_code == 0, result.output
+    found = read_record(out)["files"][1]
+    assert found["temperature"]["certificate"]["at_zero"] is True
+    assert "the loss keeps falling" in " ".join(result.output.split())
+    assert "fitted on the very samples" in result.output
+    opposite = saved(tmp_path / "opposite.npz", -logits, logits.argmax(1))
+    assert run(opposite, "--fit-temperature", opposite, "--out", out, "--resamples", 0).exit_code == 0
+    assert read_record(out)["files"][1]["temperature"]["certificate"]["high"] == "inf"
+
+
+def test_probabilities_give_what_their_logits_do(tmp_path, out):
+    logits, labels = predictions()
+    held_out, truth = predictions(seed=1, samples=400)
+    path = saved(tmp_path / "p.npz", logits.softmax(1), labels, "probabilities")
+    other = saved(tmp_path / "q.npz", held_out.softmax(1), truth, "probabilities")
+    result = run(path, "--probabilities", "--fit-temperature", other, "--out", out, "--resamples", 20)
+    assert result.exit_code == 0, result.output
+    plain, scaled = (file["metrics"] for file in read_record(out)["files"])
+    scaling = calibration.TemperatureScaling().fit(held_out, truth)
+    for found, expected in ((plain, logits), (scaled, scaling(logits))):
+        of_logits = calibration.evaluate(expected, labels)
+        assert found["loss"] == pytest.approx(of_logits.loss, abs=1e-9)
+        assert found["ece"] == pytest.approx(of_logits.ece, abs=1e-9)
+        assert found["max_logit"] is None
+    assert "needs logits" in result.output
+
+
+def test_an_infinite_loss_is_printed_and_strict_json(tmp_path, out):
+    path = saved(tmp_path / "p.npz", [[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]], [1, 0, 0], "probabilities")
+    other = saved(tmp_path / "q.npz", [[0.9, 0.1], [0.5, 0.5], [0.9, 0.1]], [1, 0, 0], "probabilities")
+    result = run(path, other, "--probabilities", "--out", out, "--resamples", 20)
+    assert result.exit_code == 0, result.output
+    assert read_record(out)["files"][0]["metrics"]["loss"] == "inf"
+    assert "inf nats" in result.output
+    refused(
+        run(path, "--probabilities", "--fit-temperature", path, "--out", out),
+        "p.npz: a temperature needs log p, got a probability of exactly 0 in row 0",
+    )
+
+
+def test_the_figure_is_an_image_of_the_right_size_and_the_same_twice(tmp_path, out):
+    path = saved(tmp_path / "a.npz", *predictions())
+    pictures = []
+    for _ in range(2):
+        assert run(path, "--out", out, "--resamples", 0).exit_code == 0
+        pictures.append((out / "reliability.png").read_bytes())
+    assert pictures[0] == pictures[1]
+    with Image.open(out / "reliability.png") as image:
+        image.load()
+        assert image.format == "PNG"
+        assert image.size == (650, 898)  # 3.25 inches, the width of a column, at 200 dots an inch
+    assert sorted(path.name for path in out.iterdir()) == ["evaluation.json", "reliability.png"]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    target = tmp_path / "evaluation.json"
+    target.write_text("old")
+
+    def broken(path):
+        path.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        record._replaced(target, broken)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "words"),
+    [
+        ([[math.nan, 0.0], [1.0, 0.0]], [0, 1], "expected finite logits, got nan in row 0"),
+        ([[math.inf, 0.0], [1.0, 0.0]], [0, 1], "expected finite logits, got inf in row 0"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0, 2], "expected labels from 0 to 1, got 2 in row 1"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0, -1], "got -1 in row 1"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0, 1, 1], "expected a label for each of 2 samples, got 3"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0.0, 1.0], "labels as whole numbers, got torch.float64"),
+        ([[1.0, 0.0], [1.0, 0.0]], [[0], [1]], "expected labels (n,), got (2, 1)"),
+        ([[1, 0], [1, 0]], [0, 1], "logits in floating point, got torch.int64"),
+        ([1.0, 0.0], [0, 1], "expected logits (n, classes), got (2,)"),
+        ([[1.0], [2.0]], [0, 0], "at least two classes"),
+        (np.zeros((0, 2)), np.zeros(0, int), "at least one sample"),
+    ],
+)
+def test_predictions_that_make_no_sense_are_refused_in_one_line(tmp_path, out, logits, labels, words):
+    path = saved(tmp_path / "bad.npz", logits, labels)
+    refused(run(path, "--out", out), "bad.npz: ", words)
+    good = saved(tmp_path / "good.npz", *predictions(classes=2))
+    refused(run(good, "--fit-temperature", path, "--out", out), "bad.npz: ", words)
+    assert not out.exists()
+
+
+def test_other_bad_input_is_refused_in_one_line(tmp_path, out):
+    path = saved(tmp_path / "a.npz", *predictions())
+    refused(run(tmp_path / "missing.npz", "--out", out), "missing.npz: no such file")
+    refused(run(path, path, "--out", out), "expected different files")
+    refused(run(path, "--probabilities", "--out", out), "leave out --probabilities")
+    refused(run(path, "--resamples", 1, "--out", out), "at least 2 resamples")
+    other = saved(tmp_path / "b.npz", *predictions(classes=3))
+    refused(run(path, "--fit-temperature", other, "--out", out), "expected 3 classes as in", "got 4")
+    (tmp_path / "file").write_text("")
+    refused(run(path, "--resamples", 0, "--out", tmp_path / "file"), "file")
+    logits = saved(tmp_path / "c.npz", *predictions(), "probabilities")
+    refused(run(logits, "--probabilities", "--out", out), "c.npz: expected probabilities from 0 to 1")
+
+
+@pytest.mark.parametrize(("option", "value"), [("--device", "toaster"), ("--bins", "0"), ("--resamples", "-1")])
+def test_options_that_cannot_be_are_refused(tmp_path, option, value):
+    result = run(saved(tmp_path / "a.npz", *predictions()), option, value)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_a_missing_matplotlib_is_told_before_anything_is_computed(tmp_path, out, monkeypatch):
+    monkeypatch.setattr("orthograd.commands.evaluate.find_spec", lambda name: None)
+    result = run(saved(tmp_path / "a.npz", *predictions()), "--out", out)
+    refused(result, "needs matplotlib: pip install 'orthograd[lab]'")
+
+
+def test_help_teaches_what_a_file_holds():
+    text = " ".join(run("--help", width=100).output.split())
+    assert 'numpy.savez("test.npz", logits=logits, labels=labels)' in text
+    assert "orthograd evaluate test.npz --fit-temperature held-out.npz" in text
+    assert "orthograd evaluate sgd.npz orthograd.npz" in text
+
+
+def test_help_imports_no_matplotlib():
+    code = (
+        "import sys; from typer.testing import CliRunner; from orthograd.cli import app; "
+        "CliRunner().invoke(app, ['--help']); print('matplotlib' in sys.modules, 'pyarrow' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False"]
