@@ -35,6 +35,19 @@ def test_bench_prints_writes_and_fails_when_a_bound_is_not_kept(monkeypatch, tmp
     assert written["environment"]["torch"] == torch.__version__
 
 
+def test_bench_measures_calibration_if_asked(monkeypatch):
+    monkeypatch.setattr("orthograd.cli.measure_calibration", lambda **_: iter([Claim("a fit", 0.5, 1.0)]))
+    assert "a fit" in CliRunner().invoke(app, ["bench", "--calibration"]).output
+
+
+@pytest.mark.slow
+def test_quick_calibration_suite_measures_every_kind_of_claim():
+    claims = list(suite.measure_calibration(quick=True))
+    for word in ("entropy", "loss above the minimum", "time of that fit", "ECE − 0.4"):
+        assert any(word in claim.what for claim in claims), word
+    assert all(claim.holds for claim in claims if "time" not in claim.what)  # time is for benchmarks, not for tests
+
+
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [("--device", "toaster", "got toaster"), ("--device", "cuda", "got cuda"), ("--threads", "0", "--threads")],

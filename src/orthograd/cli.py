@@ -18,7 +18,8 @@ try:
 except ImportError:
     sys.exit("The command line needs rich and typer: pip install 'orthograd[lab]'")
 
-from .benchmark import Claim, environment, measure
+from .benchmark import Claim, environment, measure, measure_calibration
+from .commands.devices import device_named
 from .commands.evaluate import evaluate
 
 app = typer.Typer(
@@ -42,19 +43,22 @@ def version() -> None:
 def bench(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto: the GPU where there is one.")] = "auto",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads; the bounds are for 2.")] = 2,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="Measure metrics and temperature fits, not the optimizer; on the CPU.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only the smaller network, fewer rounds.")] = False,
     record: Annotated[Optional[Path], typer.Option(help="Write the figures to this file as JSON.")] = None,  # noqa: UP045 typer reads it on 3.10
 ) -> None:
-    """Measure what ⊥Grad costs and how exact it is here, beside what others do, in one interleaved run.
+    """Measure what ⊥Grad, or calibration, costs and how exact it is here, beside what others do, in one run.
 
     Every figure is a ratio or an error, so machines compare. Exits with 1 if a bound is not kept.
     """
-    chosen = _device(device)
+    chosen = torch.device("cpu") if calibration else device_named(device)
     torch.set_num_threads(threads)
     console = Console()
     claims = []
     with console.status("measuring …") as status:
-        for claim in measure(chosen, quick=quick):
+        for claim in measure_calibration(quick=quick) if calibration else measure(chosen, quick=quick):
             claims.append(claim)
             status.update(f"measured {claim.what}; measuring on …")
     console.print(_table(claims, chosen))
@@ -65,13 +69,6 @@ def bench(
         )
     if not all(claim.holds for claim in claims):
         raise typer.Exit(1)
-
-
-def _device(name: str) -> torch.device:
-    known = {"auto": "cuda" if torch.cuda.is_available() else "cpu", "cpu": "cpu", "cuda": "cuda"}
-    if name not in known or (name == "cuda" and not torch.cuda.is_available()):
-        raise typer.BadParameter(f"expected cpu, auto, or cuda where there is a GPU, got {name}")
-    return torch.device(known[name])
 
 
 def _table(claims: list[Claim], device: torch.device) -> Table:

@@ -1,6 +1,6 @@
-"""What ⊥Grad costs and how exact it is on this machine: ratios from interleaved runs, never bare seconds."""
+"""What things cost and how exact they are on this machine: ratios from interleaved runs, never bare seconds."""
 
 from .claim import Claim
-from .suite import environment, measure
+from .suite import environment, measure, measure_calibration
 
-__all__ = ["Claim", "environment", "measure"]
+__all__ = ["Claim", "environment", "measure", "measure_calibration"]

@@ -10,9 +10,11 @@ import torch
 
 from .claim import Claim
 from .cost import graph_cost, step_cost
+from .evaluation import ece_drift, evaluation_cost
 from .memory import extra_memory, synchronisations
 from .precision import precision
 from .radial import update_cosines
+from .temperature import temperature_excess, temperature_time
 
 
 def measure(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
@@ -31,6 +33,14 @@ def measure(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
     for cost in costs:
         for network in networks:
             yield from cost(networks=[network])
+
+
+def measure_calibration(*, quick: bool = False) -> Iterator[Claim]:
+    """Every claim about measuring and repairing calibration; they are about CPUs."""
+    yield from evaluation_cost(samples=100_000, rounds=3) if quick else evaluation_cost()
+    yield from temperature_excess(samples=1000) if quick else temperature_excess()
+    yield from temperature_time(rounds=3) if quick else temperature_time()
+    yield from ece_drift(samples=4_000_000) if quick else ece_drift()
 
 
 def environment(device: torch.device) -> dict[str, str]:

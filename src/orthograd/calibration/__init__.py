@@ -9,15 +9,22 @@ from .bootstrap import (
 from .calibrators import (
     CalibrationWarning,
     Calibrator,
+    DirichletCalibration,
+    HistogramBinning,
+    IsotonicCalibration,
+    MatrixScaling,
     NotFittedError,
+    PlattScaling,
     TemperatureFit,
     TemperatureScaling,
+    VectorScaling,
     fit_temperatures,
 )
-from .conventions import ALL, CONVENTIONS, PAPER, STREAMING
+from .conventions import ALL, CONVENTIONS, PAPER, STREAMING, Convention
 from .evaluation import Evaluation, evaluate, evaluate_probabilities
 from .metrics import Metrics
 from .reliability import ReliabilityCurve, average
+from .selective import aurc, risk_coverage
 
 __all__ = [
     "ALL",
@@ -26,12 +33,20 @@ __all__ = [
     "STREAMING",
     "CalibrationWarning",
     "Calibrator",
+    "Convention",
+    "DirichletCalibration",
     "Evaluation",
+    "HistogramBinning",
+    "IsotonicCalibration",
+    "MatrixScaling",
     "Metrics",
     "NotFittedError",
+    "PlattScaling",
     "ReliabilityCurve",
     "TemperatureFit",
     "TemperatureScaling",
+    "VectorScaling",
+    "aurc",
     "average",
     "difference_intervals",
     "difference_intervals_probabilities",
@@ -40,4 +55,5 @@ __all__ = [
     "fit_temperatures",
     "intervals",
     "intervals_probabilities",
+    "risk_coverage",
 ]

@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, NoReturn, Optional
 
-import torch
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from ..predictions_file import PredictionsFile, read_predictions
 from .computing import evaluated
+from .devices import device_named
 from .record import write_figure, write_record
 from .results import Results, Settings
 from .table import explanations, notes, tables
@@ -58,7 +58,7 @@ def evaluate(
     of the same model best; the second compares two models, sample by sample.
     """
     console = Console()
-    chosen = _device(device)
+    chosen = device_named(device)
 
     def read(path: Path) -> PredictionsFile:
         file = read_predictions(path, scores_key=scores_key, labels_key=labels_key, probabilities=probabilities)
@@ -77,13 +77,6 @@ def evaluate(
     except (ValueError, OSError, ImportError) as error:
         _refuse(error)
     _print(console, results, written, explain=explain)
-
-
-def _device(name: str) -> torch.device:
-    known = {"auto": "cuda" if torch.cuda.is_available() else "cpu", "cpu": "cpu", "cuda": "cuda"}
-    if name not in known or (name == "cuda" and not torch.cuda.is_available()):
-        raise typer.BadParameter(f"expected cpu, auto, or cuda where there is a GPU, got {name}")
-    return torch.device(known[name])
 
 
 def _refuse(error: Exception) -> NoReturn:

@@ -82,7 +82,7 @@ def _draw_numbers(axes: Axes, curve: ReliabilityCurve) -> None:
         fontsize=SMALL,
         linespacing=1.25,
         zorder=6,
-        path_effects=[withStroke(linewidth=1.8, foreground="white")],  # readable on bars, and hides less than a box
+        path_effects=[withStroke(linewidth=2.4, foreground="white")],  # readable on bars, and hides less than a box
     )
 
 
