@@ -6,7 +6,8 @@ BIN := .venv/bin
 
 compare: .venv/ready
 	@echo "Nothing to compare yet: training with and without ⊥Grad is not part of this version."
-	@echo "What is there: 'make test', and 'make bench' for what ⊥Grad costs on this machine."
+	@echo "What is there: 'make test', 'make bench' for what ⊥Grad costs on this machine, and calibration of predictions:"
+	$(BIN)/orthograd evaluate docs/results/digits/overfitted-test.npz docs/results/digits/regularised-test.npz
 
 test: .venv/ready
 	$(BIN)/ruff format --check .

@@ -1,53 +1,95 @@
-"""Write the tables of the documents from the records in docs/results, which `orthograd bench --record` made."""
+"""Write the tables of the documents: from the records in docs/results, and what metrics mean from the package."""
 
 import json
 from pathlib import Path
 
+from orthograd.calibration import CONVENTIONS
+
 ROOT = Path(__file__).parent.parent
 RECORDS = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
+CALIBRATION = {"2 x86 cores": "calibration-x86.json", "2 ARM cores": "calibration-cpu.json"}
+SHOWN = ("top1_accuracy", "loss", "ece", "ece_by_chance", "ece_by_chance_limit", "smooth_ece", "brier", "aurc")
 COSINE = "|cos(Δ, w)|, "
-BEGIN, END = "<!-- measured by `orthograd bench`, written by benchmarks/tables.py -->\n", "<!-- end -->\n"
+END = "<!-- end -->\n"
 
 
 def claims(name: str) -> list[dict]:
     return json.loads((ROOT / "docs/results" / name).read_text())["claims"]
 
 
-def costs() -> str:
-    """What the README shows: every claim on every machine."""
-    lines = ["| what | where | ⊥Grad here | to reach | others in the same run |", "|---|---|---|---|---|"]
-    for where, name in RECORDS.items():
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"|{'|'.join(line if line == '---' else f' {line} ' for line in cells)}|\n" for cells in lines)
+
+
+def claim_rows(records: dict[str, str]) -> list[list[str]]:
+    """Every claim on every machine, beside its bound and its peers."""
+    rows = []
+    for where, name in records.items():
         for claim in claims(name):
             if claim["what"].startswith(COSINE):
                 continue
             bound = "" if claim["reach"] is None else f"≤ {claim['reach']:g}"
+            bound += "" if claim["holds"] else ", **not reached**"
             others = ", ".join(f"{value:.3g} ({peer})" for peer, value in claim["others"].items())
-            what = claim["what"].replace("|", "\\|")
-            lines.append(f"| {what} | {where} | {claim['value']:.3g} | {bound} | {others} |")
-    return "\n".join(lines) + "\n"
+            rows.append([claim["what"].replace("|", "\\|"), where, f"{claim['value']:.3g}", bound, others])
+    return rows
+
+
+def costs() -> str:
+    return table(["what", "where", "⊥Grad here", "to reach", "others in the same run"], claim_rows(RECORDS))
+
+
+def calibration_costs() -> str:
+    return table(["what", "where", "here", "to reach", "others in the same run"], claim_rows(CALIBRATION))
 
 
 def cosines() -> str:
-    """What docs/method.md shows: how radial updates are."""
+    """How radial updates are."""
     found = [claim for claim in claims("bench-cpu.json") if claim["what"].startswith(COSINE)]
-    names = list(found[0]["others"])
-    lines = ["| base | " + " | ".join([*names, 'project="update"']) + " |", "|---" * (len(names) + 2) + "|"]
+    rows = []
     for claim in found:
-        values = [*claim["others"].values(), claim["value"]]
         base = claim["what"].removeprefix(COSINE).removesuffix(', project="update"')
-        lines.append(f"| {base} | " + " | ".join(f"{value:.2g}" for value in values) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([base, *(f"{value:.2g}" for value in (*claim["others"].values(), claim["value"]))])
+    return table(["base", *found[0]["others"], 'project="update"'], rows)
 
 
-DOCUMENTS = {"README.md": costs, "docs/method.md": cosines}
+def conventions() -> str:
+    """What each metric means."""
+    rows = []
+    for name, convention in CONVENTIONS.items():
+        definition = convention.definition.format(bins=10, k=5).replace("|", "\\|")
+        rows.append([f"`{name}`", definition, convention.unit, convention.better or ""])
+    return table(["metric", "what it is", "unit", "better"], rows)
 
 
-def with_table(text: str, table: str) -> str:
-    head, rest = text.split(BEGIN)
-    return head + BEGIN + table + END + rest.split(END)[1]
+def digits() -> str:
+    """The example, from the record that `orthograd evaluate` wrote."""
+    found = json.loads((ROOT / "docs/results/digits/evaluation.json").read_text())["files"]
+    rows = []
+    for file in found:
+        name = file["path"].removesuffix("-test.npz")
+        name += "" if file["temperature"] is None else f", T = {file['temperature']['value']:.2f}"
+        rows.append([name, *(f"{file['metrics'][metric]:.{CONVENTIONS[metric].digits}f}" for metric in SHOWN)])
+    return table(["network", *(f"`{name}`" for name in SHOWN)], rows)
+
+
+DOCUMENTS = {
+    "README.md": [costs],
+    "docs/method.md": [cosines],
+    "docs/calibration.md": [conventions, digits, calibration_costs],
+}
+
+
+def with_tables(text: str, makers: list) -> str:
+    for maker in makers:
+        begin = f"<!-- {maker.__name__}: written by benchmarks/tables.py -->\n"
+        head, rest = text.split(begin)
+        text = head + begin + maker() + END + rest.split(END, 1)[1]
+    return text
 
 
 if __name__ == "__main__":
-    for name, table in DOCUMENTS.items():
+    for name, makers in DOCUMENTS.items():
         document = ROOT / name
-        document.write_text(with_table(document.read_text(), table()))
+        document.write_text(with_tables(document.read_text(), makers))

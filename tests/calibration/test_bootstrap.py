@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from test_metrics import predictions
 
 from orthograd import calibration
 from orthograd.calibration import difference_intervals, intervals
 from orthograd.calibration.bootstrap import RESAMPLED, difference_intervals_probabilities, intervals_probabilities
+from tests.calibration.samples import predictions
 
 
 def test_the_interval_of_a_mean_is_that_of_scipy():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_metrics import predictions
 
 from orthograd import calibration
 from orthograd.calibration import Evaluation
+from tests.calibration.samples import predictions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

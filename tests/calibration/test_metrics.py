@@ -16,16 +16,9 @@ from torchmetrics.functional.classification import multiclass_accuracy, multicla
 
 from orthograd import calibration
 from orthograd.calibration import binned, smooth
+from tests.calibration.samples import predictions
 
 TWO = math.log(9)  # a logit this far above the other of two classes is a confidence of 0.9
-
-
-def predictions(n=4000, classes=10, *, scale=3.0, noise=2.0, seed=0, dtype=torch.float64):
-    """Logits of an overconfident classifier, and labels."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = scale * torch.randn(n, classes, generator=generator, dtype=torch.float64)
-    labels = (logits + noise * torch.randn(n, classes, generator=generator, dtype=torch.float64)).argmax(1)
-    return logits.to(dtype), labels
 
 
 def confidences(logits, labels):

@@ -154,10 +154,10 @@ def test_log_odds_keep_every_digit_where_probabilities_round_to_one() -> None:
 
 
 def test_histogram_by_hand() -> None:
-    """Five samples in two bins of equal mass: the third one, at rank 5/2 rounded up, ends the first bin."""
+    """Five samples in two bins of equal mass: the third one, at rank 5/2 rounded up, is the last of the first bin."""
     p = torch.tensor([0.1, 0.2, 0.3, 0.6, 0.9], dtype=torch.float64)
     fitted = HistogramBinning(bins=2).fit(torch.stack([1 - p, p], 1).log(), torch.tensor([0, 0, 1, 0, 1]))
-    torch.testing.assert_close(fitted.upper[1], torch.tensor([0.3, 1.0]).double())
+    torch.testing.assert_close(fitted.upper[1], torch.tensor([0.45, 1.0]).double())
     torch.testing.assert_close(fitted.frequency[1], torch.tensor([1 / 3, 1 / 2]).double())
 
 

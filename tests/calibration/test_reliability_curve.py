@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 from scipy.stats import binomtest
-from test_metrics import predictions
 
 from orthograd import calibration
 from orthograd.calibration import Evaluation, average
 from orthograd.calibration.reliability import wilson
+from tests.calibration.samples import predictions
 
 
 def curve(seed=0, **options):

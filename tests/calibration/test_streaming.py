@@ -7,10 +7,10 @@ import pickle
 import pytest
 import torch
 import torch.multiprocessing as multiprocessing
-from test_metrics import predictions
 
 from orthograd import calibration
 from orthograd.calibration import Evaluation
+from tests.calibration.samples import predictions
 
 COUNTS = ("count", "in_top_k", "class_count", "class_hits")
 

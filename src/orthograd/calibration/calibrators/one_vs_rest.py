@@ -90,8 +90,9 @@ class _Sigmoids:
 class HistogramBinning(Calibrator):
     """p_k ∝ how often class k is the label among the samples whose softmax probability of k is in the same bin.
 
-    Bins are (lower, upper]. Those of equal mass end at the probabilities of ranks n/bins, 2n/bins …, rounded up;
-    an empty one of equal width gives its centre. Frequencies below ``floor`` become ``floor``, since log 0 is no logit.
+    Bins are (lower, upper]. Those of equal mass end halfway between the samples of ranks n/bins, 2n/bins …, rounded up,
+    and the next; an empty one of equal width gives its centre. Frequencies below ``floor`` become ``floor``, since
+    log 0 is no logit.
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 5 + [[0.0, 2.0]] * 5)
     >>> binning = HistogramBinning(bins=2).fit(logits, torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 0]))
@@ -130,7 +131,9 @@ class HistogramBinning(Calibrator):
         if self.equal_width:
             return (numbers.double() / self.bins).repeat(len(p), 1)
         ranks = (numbers * p.shape[1] + self.bins - 1).div(self.bins, rounding_mode="floor")
-        edges = p.sort(1).values[:, ranks - 1]
+        ordered = p.sort(1).values
+        # Halfway to the next sample: an edge on a sample itself would leave its bin to rounding.
+        edges = (ordered[:, ranks - 1] + ordered[:, ranks.clamp_max(p.shape[1] - 1)]) / 2
         edges[:, -1] = 1
         return edges
 
