@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+import sklearn.calibration
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,6 +82,7 @@ class Identity(ClassifierMixin, BaseEstimator):
         return X
 
 
+@pytest.mark.skipif(not hasattr(sklearn.calibration, "_TemperatureScaling"), reason="scikit-learn has it from 1.8 on")
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 4.0])
 def test_scikit_learn_finds_the_same(temperature):
     logits, labels = problem(temperature, n=3000)

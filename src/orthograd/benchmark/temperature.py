@@ -53,7 +53,7 @@ def overconfident(temperature: float, samples: int, classes: int = 10) -> tuple[
 
 def _contenders() -> dict[str, Fit]:
     contenders: dict[str, Fit] = {"ours": _ours, "L-BFGS as usually written": _lbfgs}
-    if find_spec("sklearn") is not None:
+    if find_spec("sklearn") is not None and version("scikit-learn") >= "1.8":  # it has none before
         contenders[f"scikit-learn {version('scikit-learn')}"] = _scikit_learn
     return contenders
 
