@@ -17,7 +17,7 @@ from .inputs import computing_dtype
 MANY_CLASSES = 64
 """From here on a row is long enough to be summed where it lies."""
 
-BLOCK = {"cpu": 1 << 22, "cuda": 1 << 25}
+BLOCK = {"cpu": 1 << 20, "cuda": 1 << 25}
 """Elements: on a CPU as many as its cache holds, on a GPU as many as keep it busy."""
 
 
