@@ -73,7 +73,7 @@ def bench(
 
 def _table(claims: list[Claim], device: torch.device) -> Table:
     facts = ", ".join(f"{name} {value}" if name != "device" else value for name, value in environment(device).items())
-    table = Table("what", "⊥Grad", "bound", "others in the same run", title=f"⊥Grad on {facts}", title_justify="left")
+    table = Table("what", "here", "bound", "others in the same run", title=f"Measured on {facts}", title_justify="left")
     for claim in claims:
         bound = "" if claim.reach is None else f"≤ {claim.reach:g}"
         others = ", ".join(f"{name} {value:.3g}" for name, value in claim.others.items())
