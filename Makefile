@@ -5,9 +5,7 @@ BIN := .venv/bin
 .PHONY: compare test test-all bench format clean
 
 compare: .venv/ready
-	@echo "Nothing to compare yet: training with and without ⊥Grad is not part of this version."
-	@echo "What is there: 'make test', 'make bench' for what ⊥Grad costs on this machine, and calibration of predictions:"
-	$(BIN)/orthograd evaluate docs/results/digits/overfitted-test.npz docs/results/digits/regularised-test.npz
+	$(BIN)/orthograd compare
 
 test: .venv/ready
 	$(BIN)/ruff format --check .

@@ -74,8 +74,27 @@ def digits() -> str:
     return table(["network", *(f"`{name}`" for name in SHOWN)], rows)
 
 
+def comparisons() -> str:
+    """What `orthograd compare` found, with the small network and with the same one with batch norm."""
+    rows = []
+    for name, title in (("cnn", "plain CNN"), ("cnn_batchnorm", "CNN with batch norm")):
+        found = json.loads((ROOT / f"docs/results/compare/digits-{name}.json").read_text())["tables"]
+        for images in ("clean", "shifted"):
+            for metric in ("top1_accuracy", "loss", "ece"):
+                row = found[images][metric]
+                digits = CONVENTIONS[metric].digits
+                means = [f"{row[arm]['mean']:.{digits}f}" for arm in ("baseline", "candidate")]
+                low, high = row["interval"]
+                difference = f"{low:+.{digits}f} to {high:+.{digits}f}"
+                rows.append(
+                    [title, images, f"`{metric}`", *means, difference, f"{row['corrected_p']:.2g}", row["verdict"]]
+                )
+    header = ["network", "test images", "metric", "SGD", "⊥Grad", "difference, 95 %", "p, Holm", "⊥Grad is"]
+    return table(header, rows)
+
+
 DOCUMENTS = {
-    "README.md": [costs],
+    "README.md": [comparisons, costs],
     "docs/method.md": [cosines],
     "docs/calibration.md": [conventions, digits, calibration_costs],
 }

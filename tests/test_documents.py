@@ -134,8 +134,12 @@ MAY_IMPORT = {
     "attachment": {"engine", "options", "partition", "update"},
     "optimizer": {"attachment", "options", "partition"},
     "benchmark": {"calibration", "optimizer"},
-    "report": {"calibration"},
-    "commands": {"calibration", "predictions_file", "report"},
+    "datasets": set(),
+    "models": set(),
+    "training": {"datasets", "models", "optimizer"},
+    "experiment": {"calibration", "training"},
+    "report": {"calibration", "statistics"},
+    "commands": {"calibration", "experiment", "predictions_file", "report", "statistics", "training"},
 }
 
 

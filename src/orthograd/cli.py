@@ -19,12 +19,14 @@ except ImportError:
     sys.exit("The command line needs rich and typer: pip install 'orthograd[lab]'")
 
 from .benchmark import Claim, environment, measure, measure_calibration
+from .commands.compare import compare
 from .commands.devices import device_named
 from .commands.evaluate import evaluate
 
 app = typer.Typer(
     help="⊥Grad: gradients orthogonal to the weights they change.", no_args_is_help=True, add_completion=False
 )
+app.command()(compare)
 app.command()(evaluate)
 
 

@@ -76,6 +76,15 @@ def test_a_bin_that_some_runs_leave_empty_is_averaged_over_the_others():
     torch.testing.assert_close(found.accuracy[only], full.accuracy[only])
 
 
+def test_a_bin_that_most_runs_leave_empty_is_left_empty():
+    few, full = curve(n=3, seed=1), curve()
+    only = few.accuracy.isnan() & ~full.accuracy.isnan()
+    found = average([few, few, full])
+    assert found.accuracy[only].isnan().all()
+    assert found.confidence[only].isnan().all()
+    assert float(found.share.sum()) == pytest.approx(1)
+
+
 def test_curves_that_do_not_fit_together_are_named():
     other = Evaluation(bins=15)
     other.update(*predictions(50))

@@ -66,22 +66,28 @@ class ReliabilityCurve:
 
 
 def average(curves: Sequence[ReliabilityCurve]) -> ReliabilityCurve:
-    """The mean over runs, bin by bin over the runs that fill it, with a band of one standard deviation over them."""
+    """The mean over runs, bin by bin over the runs that fill it, with a band of one standard deviation over them.
+
+    A bin that fewer than half of the runs fill is left empty: it would show the luck of a few samples.
+    """
     if not curves:
         raise ValueError("expected at least one curve to average, got none")
     if len({len(curve.share) for curve in curves}) > 1:
         raise ValueError(f"expected curves of as many bins each, got {[len(curve.share) for curve in curves]}")
     if len(curves) == 1:
         return curves[0]
-    accuracy = torch.stack([curve.accuracy for curve in curves])
-    mean, deviation = accuracy.nanmean(0), _deviation(accuracy)
+    accuracy, confidence = (
+        torch.stack([getattr(each, name) for each in curves]) for name in ("accuracy", "confidence")
+    )
+    is_rare = 2 * accuracy.isnan().logical_not().sum(0) < len(curves)
+    mean, deviation = accuracy.nanmean(0).masked_fill(is_rare, math.nan), _deviation(accuracy)
 
     def over_runs(name: str) -> float:
         return float(sum(getattr(curve, name) for curve in curves)) / len(curves)
 
     return ReliabilityCurve(
         share=torch.stack([curve.share for curve in curves]).mean(0),
-        confidence=torch.stack([curve.confidence for curve in curves]).nanmean(0),
+        confidence=confidence.nanmean(0).masked_fill(is_rare, math.nan),
         accuracy=mean,
         low=(mean - deviation).clamp_min(0),
         high=(mean + deviation).clamp_max(1),

@@ -20,7 +20,7 @@ from .results import Column, Difference, Results, Temperature
 def write_record(results: Results, folder: Path) -> Path:
     """Write the numbers to evaluation.json in the folder."""
     text = json.dumps(strict(as_record(results)), indent=1, ensure_ascii=False, allow_nan=False)
-    return _replaced(folder / "evaluation.json", lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    return replaced(folder / "evaluation.json", lambda path: path.write_text(text + "\n", encoding="utf-8"))
 
 
 def write_figure(results: Results, folder: Path) -> Path:
@@ -28,7 +28,7 @@ def write_figure(results: Results, folder: Path) -> Path:
     from ..report import reliability_figure, save_figure  # with matplotlib, which no other command waits for
 
     figure = reliability_figure({column.name: column.curve for column in results.columns})
-    return _replaced(folder / "reliability.png", lambda path: save_figure(figure, path))
+    return replaced(folder / "reliability.png", lambda path: save_figure(figure, path))
 
 
 def as_record(results: Results) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _difference(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _replaced(path: Path, write: Callable[[Path], object]) -> Path:
+def replaced(path: Path, write: Callable[[Path], object]) -> Path:
     """Write beside the path, then move there: who reads meanwhile finds the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{os.getpid()}-{path.name}")

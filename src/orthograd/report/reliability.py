@@ -27,7 +27,7 @@ def draw_reliability(
     >>> [float(bar.get_height()) for bar in axes.containers[0]]
     [0.5, 1.0]
     """
-    filled = curve.share > 0
+    filled = ~curve.accuracy.isnan()
     left, width = curve.edges[:-1][filled], 1 / len(curve.share)
     confidence, accuracy = curve.confidence[filled], curve.accuracy[filled]
     axes.bar(left, accuracy, width, align="edge", label=label, zorder=2, **bar_look(color))

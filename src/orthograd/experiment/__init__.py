@@ -1,0 +1,31 @@
+"""Many runs: which there are, where their results lie, and who does them."""
+
+from .events import Event, ExperimentError, Failure
+from .executors import Executor, InProcess, execute
+from .grid import Grid, Plan
+from .jobs import Job, Run, attempt
+from .plain import Config, config_hash
+from .pool import ProcessPool
+from .problems import StoreError
+from .run_folder import RunFolder
+from .store import Store
+
+__all__ = [
+    "Config",
+    "Event",
+    "Executor",
+    "ExperimentError",
+    "Failure",
+    "Grid",
+    "InProcess",
+    "Job",
+    "Plan",
+    "ProcessPool",
+    "Run",
+    "RunFolder",
+    "Store",
+    "StoreError",
+    "attempt",
+    "config_hash",
+    "execute",
+]

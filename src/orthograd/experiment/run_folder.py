@@ -1,0 +1,135 @@
+"""The folder of one run: its config, its checkpoint, its tensors, its record."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from . import durable, tensors
+from .lock import exclusive
+from .plain import Config, as_file, canonical_json, config_hash, plain_copy
+from .problems import StoreError
+from .record import CHECKPOINT, CONFIG, RECORD, check_config, read_record, verify_hashes, write_record
+
+
+class RunFolder:
+    """One run of a store. Anyone may read it; only who has claimed it may write."""
+
+    def __init__(self, store: Path, config: Config) -> None:
+        self.config = plain_copy(config)
+        self.hash = config_hash(self.config)
+        self.path = Path(store) / self.hash
+        self._is_claimed = False
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @contextmanager
+    def claim(self) -> Iterator[bool]:
+        """Whether this process owns the run until the end of the block; False if another one does.
+
+        The claim ends with the process, however it dies. What earlier owners left half-written is cleaned up.
+        """
+        durable.make_folder(self.path)
+        with exclusive(self.path / "lock") as is_ours:
+            if not is_ours:
+                yield False
+                return
+            self._tidy()
+            self._is_claimed = True
+            try:
+                yield True
+            finally:
+                self._is_claimed = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a record; `record()` says whether it is sound."""
+        return durable.exists(self.path / RECORD)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether an unfinished run has a checkpoint."""
+        return durable.exists(self.path / CHECKPOINT) and not self.is_finished
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether a process died here between two steps, so that a claim would clean up."""
+        stale = self.is_finished and durable.exists(self.path / CHECKPOINT)
+        return stale or bool(durable.leftovers(self.path))
+
+    def record(self) -> dict[str, Any]:
+        """What the finished run reported, with "config", "hash" and "files"; StoreError if anything does not fit."""
+        return read_record(self.path)
+
+    def verify(self) -> None:
+        """Compare every tensor file with the hash in the record, byte for byte."""
+        verify_hashes(self.path, self.record())
+
+    def write_tensors(self, name: str, content: dict[str, Tensor]) -> Path:
+        """Write NAME.safetensors, whole or not at all."""
+        path = self._tensor_path(name)
+        self._require_claim(path)
+        durable.write(path, tensors.as_bytes(content))
+        return path
+
+    def read_tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of NAME.safetensors."""
+        return tensors.read(self._tensor_path(name))[0]
+
+    def save_checkpoint(self, content: dict[str, Tensor], state: Any) -> None:
+        """Replace the checkpoint by these tensors and this JSON data, both in one file and so of one instant."""
+        path = self.path / CHECKPOINT
+        self._require_claim(path)
+        note = canonical_json({"run": self.hash, "state": state}, name="checkpoint")
+        durable.write(path, tensors.as_bytes(content, note))
+
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], Any] | None:
+        """The tensors and the state last saved, or None."""
+        path = self.path / CHECKPOINT
+        if not durable.exists(path):
+            return None
+        content, text = tensors.read(path)
+        note = json.loads(text) if text else {}
+        if note.get("run") != self.hash:
+            raise StoreError(f"{path}: is a checkpoint of run {note.get('run')}, not of {self.hash}")
+        return content, note["state"]
+
+    def remove_checkpoint(self) -> None:
+        """Delete the checkpoint, if there is one."""
+        self._require_claim(self.path / CHECKPOINT)
+        durable.remove(self.path / CHECKPOINT)
+
+    def finish(self, reported: dict[str, Any]) -> dict[str, Any]:
+        """Write the record, which makes the run finished, and then remove the checkpoint."""
+        self._require_claim(self.path / RECORD)
+        record = write_record(self.path, self.config, reported)
+        durable.remove(self.path / CHECKPOINT)
+        return record
+
+    def _tidy(self) -> None:
+        for path in durable.leftovers(self.path):
+            durable.remove(path)
+        if durable.exists(self.path / CONFIG) or self.is_finished or self.is_resumable:
+            check_config(self.path)
+        else:
+            durable.write(self.path / CONFIG, as_file(self.config))
+        if self.is_finished:
+            durable.remove(self.path / CHECKPOINT)
+
+    def _require_claim(self, path: Path) -> None:
+        if not self._is_claimed:
+            raise StoreError(f"{path}: cannot be written outside `with folder.claim() as is_ours` that gave True")
+        if self.is_finished:
+            raise StoreError(f"{path}: cannot be written, the run is finished")
+
+    def _tensor_path(self, name: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) or name == Path(CHECKPOINT).stem:
+            raise ValueError(f"expected a name of letters, digits, _ . - other than 'checkpoint', got {name!r}")
+        return self.path / f"{name}.safetensors"

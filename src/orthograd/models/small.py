@@ -1,0 +1,39 @@
+"""Small networks for small images."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Two convolutions and two linear layers, nothing normalised: every weight has a radial gradient."""
+    return _convolutional(shape, classes, normalise=False)
+
+
+def cnn_batchnorm(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """The same with batch norm behind the convolutions, whose gradients are then orthogonal already."""
+    return _convolutional(shape, classes, normalise=True)
+
+
+def mlp(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Two hidden layers of 128."""
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(channels * height * width, 128),
+        nn.ReLU(),
+        nn.Linear(128, 128),
+        nn.ReLU(),
+        nn.Linear(128, classes),
+    )
+
+
+def _convolutional(shape: tuple[int, int, int], classes: int, *, normalise: bool) -> nn.Module:
+    channels, height, width = shape
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((channels, 16), (16, 32)):
+        layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
+        layers += [nn.BatchNorm2d(outputs)] if normalise else []
+        layers += [nn.ReLU(), nn.MaxPool2d(2)]
+    features = 32 * (height // 4) * (width // 4)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, classes))

@@ -1,0 +1,47 @@
+"""The state of training as plain tensors: no pickle, so nothing that is loaded can run."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Tensors = dict[str, Tensor]
+
+
+class Keeper(Protocol):
+    """Where checkpoints are kept; a run folder of `orthograd.experiment` is one."""
+
+    def save_checkpoint(self, tensors: Tensors, state: dict[str, Any]) -> None:
+        """Replace the checkpoint."""
+
+    def load_checkpoint(self) -> tuple[Tensors, dict[str, Any]] | None:
+        """The last checkpoint, if any."""
+
+
+def captured(model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -> Tensors:
+    """Weights and buffers, the optimizer's memory, and the state of the random numbers."""
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {
+            f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items() if value is not None
+        }
+    tensors["generator"] = generator.get_state()
+    return {name: value.detach().clone().contiguous() for name, value in tensors.items()}
+
+
+def restore(tensors: Tensors, model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -> None:
+    """Go on from what was captured."""
+    model.load_state_dict(_under("model.", tensors))
+    state: dict[int, Tensors] = {}
+    for name, value in _under("optimizer.", tensors).items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    generator.set_state(tensors["generator"])
+
+
+def _under(prefix: str, tensors: Tensors) -> Tensors:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,151 @@
+"""`orthograd compare`, as a newcomer runs it: small, real, and every number traced back to the stored logits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from orthograd import calibration, statistics
+from orthograd.cli import app
+from orthograd.experiment import Store
+
+TINY = ["--seeds", "3", "--epochs", "6", "--workers", "1"]
+
+
+def invoked(*arguments):
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    done = invoked(*TINY, "--out", folder)
+    assert done.exit_code == 0, done.output
+    return folder, done.output
+
+
+def test_every_number_comes_from_the_stored_logits(finished):
+    folder, output = finished
+    written = json.loads((folder / "comparison.json").read_text())
+    by_arm = {"baseline": {}, "orthograd": {}}
+    for record in Store(folder / "runs").runs():
+        run = Store(folder / "runs").get(record["config"])
+        run.verify()
+        predictions = run.read_tensors("predictions")
+        by_arm[record["config"]["arm"]][record["config"]["seed"]] = predictions
+        for name, metrics in record["metrics"].items():
+            found = calibration.evaluate(predictions[f"logits.{name}"], predictions["labels"])
+            assert metrics["ece"] == pytest.approx(found.ece)
+    eces = [
+        [calibration.evaluate(by_arm[arm][seed]["logits.clean"], by_arm[arm][seed]["labels"]).ece for seed in range(3)]
+        for arm in ("baseline", "orthograd")
+    ]
+    expected = statistics.compare(*eces, better="lower")
+    row = written["tables"]["clean"]["ece"]
+    assert row["p"] == pytest.approx(expected.p)
+    assert row["cohens_d"]["value"] == pytest.approx(expected.cohens_d.value)
+    assert f"{expected.candidate.mean:.3f} against {expected.baseline.mean:.3f}" in " ".join(output.split())
+    assert written["verdict"].split(":")[0] in " ".join(output.split())
+    assert written["seeds"] == [0, 1, 2]
+
+
+def test_tables_and_figures_are_written(finished):
+    folder, _ = finished
+    rows = list(csv.reader((folder / "comparison.csv").open()))
+    assert rows[0][:3] == ["metric", "baseline", "⊥Grad"]
+    assert [row[0] for row in rows[1:4]] == ["top1_accuracy", "top5_accuracy", "loss"]
+    text = (folder / "comparison.md").read_text()
+    for title in ("Clean", "Shifted", "Temperature-scaled"):
+        assert f"## {title} test images" in text
+    for name in ("reliability.png", "severity.png"):
+        assert min(Image.open(folder / name).size) > 300
+
+
+def test_what_is_finished_is_not_done_again_and_more_seeds_are_added(finished):
+    folder, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/record.json")}
+    again = invoked(*TINY, "--out", folder)
+    assert "6 runs, 6 of them done" in again.output
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    plan = invoked("--seeds", 5, "--epochs", 6, "--out", folder, "--dry-run")
+    assert "10 runs: 6 finished, 0 begun, 4 to do" in " ".join(plan.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "resnet"], "expected a model among cnn, cnn_batchnorm, mlp"),
+        (["--candidate", "dropout"], "expected an arm among baseline"),
+        (["--candidate", "baseline"], "expected two different arms"),
+        (["--learning-rate", "0"], "learning_rate above 0"),
+        (["--labels-per-class", "500"], "expected 500 training images of class"),
+        (["--dataset", "no.such:thing"], "No module named"),
+    ],
+)
+def test_what_cannot_be_compared_is_named_before_anything_is_trained(tmp_path, arguments, words):
+    done = invoked(*TINY, "--out", tmp_path / "out", *arguments)
+    assert done.exit_code == 2
+    assert words in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_edited_record_is_named_and_refused(tmp_path):
+    tiny = ["--seeds", "2", "--epochs", "2", "--workers", "1", "--out", tmp_path]
+    assert invoked(*tiny).exit_code == 0
+    record = next(iter(sorted(tmp_path.glob("runs/*/record.json"))))
+    record.write_text(record.read_text().replace('"batch_size": 32', '"batch_size": 33'))
+    done = invoked(*tiny)
+    assert done.exit_code == 2
+    assert str(record) in done.output.replace("\n", "")
+
+
+@pytest.mark.slow
+def test_interrupted_work_goes_on_and_ends_as_if_it_had_not_been(tmp_path):
+    command = [sys.executable, "-m", "orthograd", "compare", "--seeds", "2", "--epochs", "40", "--out"]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    process = subprocess.Popen([*command, str(tmp_path / "torn")], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("torn/runs/*/checkpoint*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on" in said
+    subprocess.run([*command, str(tmp_path / "torn")], check=True, capture_output=True)
+    whole, torn = (Store(tmp_path / name / "runs") for name in ("whole", "torn"))
+    for left, right in zip(whole.runs(), torn.runs(), strict=True):
+        assert left["metrics"] == right["metrics"]
+        assert left["losses"] == right["losses"]
+        for name, value in whole.get(left["config"]).read_tensors("predictions").items():
+            assert torch.equal(value, torn.get(right["config"]).read_tensors("predictions")[name])
+
+
+@pytest.mark.slow
+def test_a_model_and_data_of_one_s_own_enter_by_import_path(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "from orthograd.datasets import Dataset\n"
+        "def data():\n"
+        "    images = torch.rand(90, 1, 4, 4, generator=torch.Generator().manual_seed(0))\n"
+        "    labels = torch.arange(90) % 3\n"
+        "    return Dataset('mine', images, labels, images, labels, classes=3)\n"
+        "def model(shape, classes):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, classes))\n"
+    )
+    command = ["compare", "--seeds", "2", "--epochs", "3", "--dataset", "mine:data", "--model", "mine:model"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-m", "orthograd", *command, "--out", "out"], cwd=tmp_path, env=environment, check=True
+    )
+    assert len(list(Path(tmp_path).glob("out/runs/*/record.json"))) == 4
