@@ -89,7 +89,7 @@ def comparisons() -> str:
                 rows.append(
                     [title, images, f"`{metric}`", *means, difference, f"{row['corrected_p']:.2g}", row["verdict"]]
                 )
-    header = ["network", "test images", "metric", "SGD", "⊥Grad", "difference, 95 %", "p, Holm", "⊥Grad is"]
+    header = ["network", "test images", "metric", "SGD", "⊥Grad", "SGD − ⊥Grad, 95 %", "p, Holm", "⊥Grad is"]
     return table(header, rows)
 
 

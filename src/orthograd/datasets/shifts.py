@@ -40,7 +40,7 @@ def dropout(images: Tensor, severity: int, generator: torch.Generator) -> Tensor
 
 
 def blur(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    """A Gaussian blur of deviation 4 % to 20 % of an eighth … of the width: 0.3 to 1.5 pixels of 8."""
+    """A Gaussian blur with a deviation of 0.3 to 1.5 pixels in an image 8 wide, and in proportion in others."""
     sigma = 0.3 * severity * images.shape[-1] / 8
     reach = max(1, round(3 * sigma))
     offsets = torch.arange(-reach, reach + 1)
