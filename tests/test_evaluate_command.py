@@ -288,7 +288,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        record._replaced(target, broken)
+        record.replaced(target, broken)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 
