@@ -64,7 +64,7 @@ def test_a_disk_that_takes_only_half_of_a_file_leaves_the_old_one(store):
             run.save_checkpoint({"a": torch.zeros(5000)}, 2)
 
     code, text = in_a_fork(overflow)
-    assert (code, text) == (7, f"{run.path}/checkpoint.safetensors: cannot be written: File too large")
+    assert (code, text) == (7, f"{run.path}/.checkpoint-0: cannot be written: File too large")
     assert run.load_checkpoint()[1] == 1
     assert durable.leftovers(run.path) == []
 

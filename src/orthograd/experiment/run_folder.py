@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from . import durable, tensors
+from .checkpoints import Checkpoints
 from .lock import exclusive
-from .plain import Config, as_file, canonical_json, config_hash, plain_copy
+from .plain import Config, as_file, config_hash, plain_copy
 from .problems import StoreError
 from .record import CHECKPOINT, CONFIG, RECORD, check_config, read_record, verify_hashes, write_record
 
@@ -25,6 +25,7 @@ class RunFolder:
         self.config = plain_copy(config)
         self.hash = config_hash(self.config)
         self.path = Path(store) / self.hash
+        self._checkpoints = Checkpoints(self.path, self.hash)
         self._is_claimed = False
 
     def __repr__(self) -> str:
@@ -56,12 +57,12 @@ class RunFolder:
     @property
     def is_resumable(self) -> bool:
         """Whether an unfinished run has a checkpoint."""
-        return durable.exists(self.path / CHECKPOINT) and not self.is_finished
+        return self._checkpoints.exist and not self.is_finished
 
     @property
     def is_untidy(self) -> bool:
         """Whether a process died here between two steps, so that a claim would clean up."""
-        stale = self.is_finished and durable.exists(self.path / CHECKPOINT)
+        stale = self.is_finished and self._checkpoints.exist
         return stale or bool(durable.leftovers(self.path))
 
     def record(self) -> dict[str, Any]:
@@ -84,33 +85,24 @@ class RunFolder:
         return tensors.read(self._tensor_path(name))[0]
 
     def save_checkpoint(self, content: dict[str, Tensor], state: Any) -> None:
-        """Replace the checkpoint by these tensors and this JSON data, both in one file and so of one instant."""
-        path = self.path / CHECKPOINT
-        self._require_claim(path)
-        note = canonical_json({"run": self.hash, "state": state}, name="checkpoint")
-        durable.write(path, tensors.as_bytes(content, note))
+        """Make these tensors and this JSON data, both of one instant, what the run goes on from."""
+        self._require_claim(self.path / CHECKPOINT)
+        self._checkpoints.save(content, state)
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], Any] | None:
         """The tensors and the state last saved, or None."""
-        path = self.path / CHECKPOINT
-        if not durable.exists(path):
-            return None
-        content, text = tensors.read(path)
-        note = json.loads(text) if text else {}
-        if note.get("run") != self.hash:
-            raise StoreError(f"{path}: is a checkpoint of run {note.get('run')}, not of {self.hash}")
-        return content, note["state"]
+        return self._checkpoints.load()
 
     def remove_checkpoint(self) -> None:
         """Delete the checkpoint, if there is one."""
         self._require_claim(self.path / CHECKPOINT)
-        durable.remove(self.path / CHECKPOINT)
+        self._checkpoints.remove()
 
     def finish(self, reported: dict[str, Any]) -> dict[str, Any]:
         """Write the record, which makes the run finished, and then remove the checkpoint."""
         self._require_claim(self.path / RECORD)
         record = write_record(self.path, self.config, reported)
-        durable.remove(self.path / CHECKPOINT)
+        self._checkpoints.remove()
         return record
 
     def _tidy(self) -> None:
@@ -121,7 +113,7 @@ class RunFolder:
         else:
             durable.write(self.path / CONFIG, as_file(self.config))
         if self.is_finished:
-            durable.remove(self.path / CHECKPOINT)
+            self._checkpoints.remove()
 
     def _require_claim(self, path: Path) -> None:
         if not self._is_claimed:

@@ -25,7 +25,11 @@ def as_bytes(tensors: dict[str, Tensor], text: str | None = None) -> bytes:
 def read(path: Path) -> tuple[dict[str, Tensor], str | None]:
     """The tensors and the text, both of one instant even while the file is being replaced."""
     with naming(path, "be read"):
-        data = path.read_bytes()
+        return parsed(path, path.read_bytes())
+
+
+def parsed(path: Path, data: bytes) -> tuple[dict[str, Tensor], str | None]:
+    """The tensors and the text in the bytes of the file at the path."""
     try:
         tensors = load(data)
     except (SafetensorError, ValueError) as error:
