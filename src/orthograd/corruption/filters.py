@@ -1,0 +1,93 @@
+"""Filters along rows and columns, each as the matrix that it multiplies a line of pixels with.
+
+A blur or a zoom that treats the two directions alike is R x Cᵀ, which is two products for a whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def filtered(planes: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """R x Cᵀ for planes x of shape (…, height, width).
+
+    >>> filtered(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0], [1.0]]), torch.tensor([[0.5, 0.5]]))
+    tensor([[1.5000],
+            [1.5000]])
+    """
+    return ((planes @ columns.mT).mT @ rows.mT).mT
+
+
+def gaussian(planes: Tensor, sigma: float, *, truncate: float = 4.0, edge: str = "nearest") -> Tensor:
+    """Planes (…, height, width) under a Gaussian blur of this deviation in pixels."""
+    height, width = (
+        gaussian_matrix(side, sigma, truncate=truncate, edge=edge).to(planes) for side in planes.shape[-2:]
+    )
+    return filtered(planes, height, width)
+
+
+def gaussian_matrix(size: int, sigma: float, *, truncate: float = 4.0, edge: str = "nearest") -> Tensor:
+    """A Gaussian blur of a line of pixels; beyond its ends stands the last pixel, or the line mirrored ("reflect").
+
+    >>> gaussian_matrix(3, 0.4, truncate=2).round(decimals=2)
+    tensor([[0.9600, 0.0400, 0.0000],
+            [0.0400, 0.9200, 0.0400],
+            [0.0000, 0.0400, 0.9600]], dtype=torch.float64)
+    """
+    radius = int(truncate * sigma + 0.5)
+    offsets = torch.arange(-radius, radius + 1)
+    weights = torch.exp(-0.5 * (offsets.double() / sigma).square())
+    sources = torch.arange(size)[:, None] + offsets
+    sources = sources.clamp(0, size - 1) if edge == "nearest" else mirrored(sources, size)
+    matrix = torch.zeros(size, size, dtype=torch.float64)
+    return matrix.scatter_add_(1, sources, (weights / weights.sum()).expand(size, -1))
+
+
+def mirrored(positions: Tensor, size: int) -> Tensor:
+    """Positions on a line that is mirrored at its ends again and again: … 1 0 | 0 1 2 | 2 1 …
+
+    >>> mirrored(torch.arange(-2, 5), 3)
+    tensor([1, 0, 0, 1, 2, 2, 1])
+    """
+    around = positions % (2 * size)
+    return torch.minimum(around, 2 * size - 1 - around)
+
+
+def zoom_matrix(size: int, factor: float) -> Tensor:
+    """The middle of a line of pixels, enlarged by linear interpolation to the size of the whole.
+
+    >>> zoom_matrix(4, 2.0)
+    tensor([[0.0000, 1.0000, 0.0000, 0.0000],
+            [0.0000, 0.6667, 0.3333, 0.0000],
+            [0.0000, 0.3333, 0.6667, 0.0000],
+            [0.0000, 0.0000, 1.0000, 0.0000]], dtype=torch.float64)
+    """
+    kept = math.ceil(size / factor)
+    enlarged = round(kept * factor)
+    steps = torch.arange(size, dtype=torch.float64) + (enlarged - size) // 2
+    positions = steps * ((kept - 1) / (enlarged - 1))
+    below = positions.floor().clamp_max(kept - 1)
+    fraction = positions - below
+    matrix = torch.zeros(size, size + 1, dtype=torch.float64)
+    first = (size - kept) // 2 + below.long()[:, None]
+    matrix.scatter_(1, first, 1 - fraction[:, None]).scatter_(1, first + 1, fraction[:, None])
+    # Rounding may put the last position a hair behind the last pixel; the published generator has 0 there.
+    matrix[positions > kept - 1] = 0
+    return matrix[:, :size]
+
+
+def outer(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Places (2, entries) and weights of what `filtered` does with these two matrices to a flattened plane.
+
+    >>> outer(torch.eye(1), torch.tensor([[0.0, 1.0], [3.0, 0.0]]))
+    (tensor([[0, 1],
+            [1, 0]]), tensor([1., 3.]))
+    """
+    (to_row, from_row), (to_column, from_column) = (matrix.nonzero(as_tuple=True) for matrix in (rows, columns))
+    to = to_row[:, None] * len(columns) + to_column
+    source = from_row[:, None] * columns.shape[1] + from_column
+    weights = rows[to_row, from_row][:, None] * columns[to_column, from_column]
+    return torch.stack([to.flatten(), source.flatten()]), weights.flatten()
