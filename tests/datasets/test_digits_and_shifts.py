@@ -32,7 +32,7 @@ def test_a_few_of_each_class_are_drawn_by_seed_and_the_rest_is_known():
 @pytest.mark.parametrize(
     ("images", "labels", "words"),
     [
-        (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), "float32, got torch.uint8"),
+        (torch.zeros(2, 1, 8, 8, dtype=torch.int16), torch.tensor([0, 1]), "uint8, got torch.int16"),
         (torch.zeros(2, 8, 8), torch.tensor([0, 1]), r"got torch.float32 \(2, 8, 8\)"),
         (torch.zeros(2, 1, 8, 8), torch.tensor([0, 1, 1]), r"2 train labels of int64, got torch.int64 \(3,\)"),
         (torch.zeros(2, 1, 8, 8), torch.tensor([0, 2]), r"labels from 0 to 1, got \[0, 2\]"),

@@ -10,7 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images (n, channels, height, width) in float32 from 0 to 1, and labels (n,) from 0."""
+    """Images (n, channels, height, width) in float32 from 0 to 1 or in uint8, and labels (n,) from 0.
+
+    Networks see (images − mean) / deviation, where these are given for each channel, of images from 0 to 1.
+    """
 
     name: str
     train_images: Tensor
@@ -18,16 +21,29 @@ class Dataset:
     test_images: Tensor
     test_labels: Tensor
     classes: int
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
             _check(getattr(self, f"{part}_images"), getattr(self, f"{part}_labels"), self.classes, part)
+        for name, given in (("mean", self.mean), ("deviation", self.deviation)):
+            if len(given) not in (0, self.shape[0]) or len(self.mean) != len(self.deviation):
+                raise ValueError(f"expected mean and deviation of {self.shape[0]} channels, got {name} {given}")
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of an image."""
         channels, height, width = self.train_images.shape[1:]
         return channels, height, width
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Images of this kind, on any device, as networks see them."""
+        values = images.float() / 255 if images.dtype == torch.uint8 else images
+        if not self.mean:
+            return values
+        mean, deviation = (values.new_tensor(given).view(-1, 1, 1) for given in (self.mean, self.deviation))
+        return (values - mean) / deviation
 
     def few(self, per_class: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
         """Training images and labels of a random few of each class, and the positions of the rest."""
@@ -47,9 +63,10 @@ class Dataset:
 
 
 def _check(images: Tensor, labels: Tensor, classes: int, part: str) -> None:
-    if images.ndim != 4 or images.dtype != torch.float32:
+    if images.ndim != 4 or images.dtype not in (torch.float32, torch.uint8):
         raise ValueError(
-            f"expected {part} images (n, channels, height, width) in float32, got {images.dtype} {tuple(images.shape)}"
+            f"expected {part} images (n, channels, height, width) in float32 or uint8, "
+            f"got {images.dtype} {tuple(images.shape)}"
         )
     if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
         raise ValueError(f"expected {len(images)} {part} labels of int64, got {labels.dtype} {tuple(labels.shape)}")
