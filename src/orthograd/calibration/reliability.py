@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,21 @@ class ReliabilityCurve:
     def edges(self) -> Tensor:
         """Where bins begin and end."""
         return torch.linspace(0, 1, len(self.share) + 1, dtype=torch.float64)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data for JSON, which has no NaN: empty bins are None."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ReliabilityCurve:
+        """The curve that gave this data, bit for bit; anything missing or unknown raises."""
+        names = [field.name for field in fields(cls)]
+        if set(data) != set(names):
+            raise ValueError(f"expected a curve of {', '.join(names)}, got {', '.join(data)}")
+        values: dict[str, Any] = {
+            name: _tensor(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**values)
 
     @classmethod
     def of(cls, sums: BinSums) -> ReliabilityCurve:
@@ -121,3 +137,13 @@ def _deviation(values: Tensor) -> Tensor:
     squares = (values - values.nanmean(0)).square().nansum(0)
     freedom = known.sum(0) - 1
     return torch.where(known.any(0), (squares / freedom.clamp_min(1)).sqrt(), math.nan)
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return [None if math.isnan(number) else number for number in value.tolist()]
+
+
+def _tensor(values: list[float | None]) -> Tensor:
+    return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)

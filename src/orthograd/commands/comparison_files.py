@@ -1,4 +1,4 @@
-"""What `orthograd compare` writes beside the runs: tables for people and programs, and figures."""
+"""What `orthograd compare` writes beside the runs: tables for people and programs, figures, and the page."""
 
 from __future__ import annotations
 
@@ -7,57 +7,71 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from ..calibration import Evaluation, ReliabilityCurve
-from ..experiment import Store
-from ..report.comparison import ArmPair, as_csv, by_severity, markdown, verdict
+from ..calibration import ReliabilityCurve
+from ..report.comparison import ArmPair, as_csv, by_severity, latex, markdown, verdict
 from ..statistics import ComparisonTable
 from .record import replaced
 
 SHOWN = ("top1_accuracy", "loss", "ece", "max_softmax")
+Tables = Mapping[str, ComparisonTable]
 
 
-def write_comparison(
-    pair: ArmPair, tables: Mapping[str, ComparisonTable], names: tuple[str, str], store: Store, folder: Path
-) -> list[Path]:
-    """Write comparison.json, .md and .csv, reliability.png and severity.png; each whole or not at all."""
-    from ..report import reliability_figure, save_figure, severity_figure  # with matplotlib, which takes a while
+def write_comparison(pair: ArmPair, names: tuple[str, str], folder: Path) -> list[Path]:
+    """Write report.html, comparison.json, .md, .tex and .csv, and PNG figures; each whole or not at all."""
+    from .comparison_page import comparison_page
 
-    baseline, candidate = names
-    summary = verdict(tables["clean"], baseline=baseline, candidate=candidate)
-    document = f"{summary}\n" + "".join(
-        f"\n## {title.capitalize()} test images\n\n{markdown(table, baseline=baseline, candidate=candidate)}"
-        for title, table in tables.items()
-    )
-    record = {
-        "verdict": summary,
+    tables = pair.tables
+    texts = {
+        "report.html": comparison_page(pair),
+        "comparison.json": json.dumps(_summary(pair, tables, names), indent=1, ensure_ascii=False, allow_nan=False)
+        + "\n",
+        "comparison.md": _document(tables, names),
+        "comparison.tex": _latex(tables, names),
+        "comparison.csv": as_csv(tables["clean"], baseline=names[0], candidate=names[1]),
+    }
+    return [*(write_text(folder / name, text) for name, text in texts.items()), *_figures(pair, names, folder)]
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file of text, whole or not at all."""
+    return replaced(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8", newline="\n"))
+
+
+def _summary(pair: ArmPair, tables: Tables, names: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "verdict": verdict(tables["clean"], baseline=names[0], candidate=names[1]),
         "seeds": pair.seeds,
         "config": {name: value for name, value in pair.baseline[0]["config"].items() if name not in ("arm", "seed")},
         "arms": list(pair.arms),
         "tables": {title: table.as_dict() for title, table in tables.items()},
     }
-    spreadsheet = as_csv(tables["clean"], baseline=baseline, candidate=candidate)
-    curves = {name: _curves(arm, store) for name, arm in zip(names, (pair.baseline, pair.candidate), strict=True)}
-    over_severity = {
-        metric: {baseline: by_severity(pair.baseline, metric), candidate: by_severity(pair.candidate, metric)}
-        for metric in SHOWN
+
+
+def _document(tables: Tables, names: tuple[str, str]) -> str:
+    baseline, candidate = names
+    return f"{verdict(tables['clean'], baseline=baseline, candidate=candidate)}\n" + "".join(
+        f"\n## {title.capitalize()} test images\n\n{markdown(table, baseline=baseline, candidate=candidate)}"
+        for title, table in tables.items()
+    )
+
+
+def _latex(tables: Tables, names: tuple[str, str]) -> str:
+    return "% needs \\usepackage{booktabs}\n" + "".join(
+        f"\n% {title} test images\n{latex(table, baseline=names[0], candidate=names[1])}"
+        for title, table in tables.items()
+    )
+
+
+def _figures(pair: ArmPair, names: tuple[str, str], folder: Path) -> list[Path]:
+    from ..report import reliability_figure, save_figure, severity_figure  # with matplotlib, which takes a while
+
+    arms = dict(zip(names, (pair.baseline, pair.candidate), strict=True))
+    curves = {
+        name: [ReliabilityCurve.from_dict(record["reliability"]["clean"]) for record in arm]
+        for name, arm in arms.items()
     }
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    return [
-        replaced(folder / "comparison.json", lambda path: path.write_text(text, encoding="utf-8")),
-        replaced(folder / "comparison.md", lambda path: path.write_text(document, encoding="utf-8")),
-        replaced(folder / "comparison.csv", lambda path: path.write_text(spreadsheet, encoding="utf-8")),
-        replaced(folder / "reliability.png", lambda path: save_figure(reliability_figure(curves), path)),
-        replaced(folder / "severity.png", lambda path: save_figure(severity_figure(over_severity), path)),
-    ]
-
-
-def _curves(records: tuple[Mapping[str, Any], ...], store: Store) -> list[ReliabilityCurve]:
-    return [_curve(store.get(record["config"]).read_tensors("predictions")) for record in records]
-
-
-def _curve(predictions: Mapping[str, Tensor]) -> ReliabilityCurve:
-    evaluation = Evaluation(metrics=["ece"])
-    evaluation.update(predictions["logits.clean"], predictions["labels"])
-    return evaluation.reliability()
+    written = [replaced(folder / "reliability.png", lambda path: save_figure(reliability_figure(curves), path))]
+    if pair.is_shifted:
+        by_metric = {metric: {name: by_severity(arm, metric) for name, arm in arms.items()} for metric in SHOWN}
+        written.append(replaced(folder / "severity.png", lambda path: save_figure(severity_figure(by_metric), path)))
+    return written

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from ..calibration import CONVENTIONS
 from ..statistics import ComparisonTable, compare_table
+from . import values
+from .formats import TITLES, as_csv, latex, markdown
+from .values import Metrics, Record, by_severity
 
-Record = Mapping[str, Any]
+__all__ = ["METRICS", "TITLES", "ArmPair", "Record", "as_csv", "by_severity", "latex", "markdown", "verdict"]
 
-TITLES = {
-    "top1_accuracy": "accuracy, %",
-    "top5_accuracy": "top-5 accuracy, %",
-    "loss": "loss",
-    "ece": "ECE",
-    "brier": "Brier score",
-    "entropy": "entropy",
-    "max_softmax": "confidence",
-    "max_logit": "max |logit|",
-    "logit_variance": "logit variance",
-    "confidence_accuracy_correlation": "confidence–accuracy",
-    "smooth_ece": "smooth ECE",
-    "aurc": "AURC",
-}
 METRICS = tuple(TITLES)
 MARGINS = {"top1_accuracy": 1.0}
 """Differences that were said beforehand not to matter: one point of accuracy."""
@@ -61,32 +48,52 @@ class ArmPair:
         """The seeds, in order."""
         return [record["config"]["seed"] for record in self.baseline]
 
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All runs, those of the baseline first."""
+        return (*self.baseline, *self.candidate)
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether every run was judged on shifted images too."""
+        return all(values.image_sets(record) for record in self.records)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether every run has a temperature, for which held-out images were left."""
+        return all(record["after_temperature"] is not None for record in self.records)
+
+    @cached_property
+    def tables(self) -> dict[str, ComparisonTable]:
+        """The tables there are, by what the test images are: clean, shifted, temperature-scaled."""
+        found = {"clean": self.clean()}
+        if self.is_shifted:
+            found["shifted"] = self.shifted()
+        if (scaled := self.after_temperature()) is not None:
+            found["temperature-scaled"] = scaled
+        return found
+
     def clean(self) -> ComparisonTable:
         """Clean test images, as the networks are."""
-        return self._table(lambda record: record["metrics"]["clean"])
+        return self._table(values.clean)
 
     def shifted(self) -> ComparisonTable:
         """The mean over all shifts and severities."""
-        return self._table(_mean_over_shifts)
+        return self._table(values.shifted)
 
     def after_temperature(self) -> ComparisonTable | None:
         """Clean test images after temperature scaling; None where no held-out images were left."""
-        if any(record["after_temperature"] is None for record in (*self.baseline, *self.candidate)):
-            return None
-        return self._table(lambda record: record["after_temperature"]["metrics"])
+        return self._table(values.after_temperature) if self.is_scaled else None
 
-    def _table(self, metrics_of: Any) -> ComparisonTable:
-        values = {}
+    def _table(self, metrics_of: Callable[[Record], Metrics]) -> ComparisonTable:
+        known = {}
         for name in METRICS:
-            baseline, candidate = (
-                [metrics_of(record)[name] for record in arm] for arm in (self.baseline, self.candidate)
-            )
-            arms = baseline, candidate
-            if all(isinstance(value, (int, float)) for arm in arms for value in arm):  # neither undefined nor infinite
-                values[name] = arms
-        better = {name: CONVENTIONS[name].better for name in values}
-        margins = {name: margin for name, margin in MARGINS.items() if name in values}
-        return compare_table(values, better=better, margins=margins)
+            arms = tuple([metrics_of(record)[name] for record in arm] for arm in (self.baseline, self.candidate))
+            if all(values.is_number(value) for arm in arms for value in arm):
+                known[name] = (arms[0], arms[1])
+        better = {name: CONVENTIONS[name].better for name in known}
+        margins = {name: margin for name, margin in MARGINS.items() if name in known}
+        return compare_table(known, better=better, margins=margins)
 
 
 def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
@@ -96,7 +103,7 @@ def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
         "better": f"{candidate} is better calibrated than {baseline}",
         "worse": f"{candidate} is worse calibrated than {baseline}",
         "equivalent": f"{candidate} and {baseline} are equally well calibrated",
-        "undecided": f"{len_of(ece)} seeds do not decide whether {candidate} is better calibrated than {baseline}",
+        "undecided": f"{ece.baseline.n} seeds do not decide whether {candidate} is better calibrated than {baseline}",
     }
     calibrated = (
         f"{words[ece.verdict]}: an ECE of {ece.candidate.mean:.3f} against {ece.baseline.mean:.3f} "
@@ -110,70 +117,3 @@ def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
         "undecided": "Whether its accuracy is the same is undecided",
     }[accuracy.verdict]
     return f"{calibrated} {kept}: {accuracy.candidate.mean:.2f} % against {accuracy.baseline.mean:.2f} %."
-
-
-def len_of(row: Any) -> int:
-    """Seeds behind a row."""
-    return int(row.baseline.n)
-
-
-def markdown(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
-    """The table for a README or an issue."""
-    lines = [header(baseline, candidate), ["---"] * 8, *rows(table)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def as_csv(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
-    """The table for a spreadsheet."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header(baseline, candidate), *rows(table)])
-    return text.getvalue()
-
-
-def header(baseline: str, candidate: str) -> list[str]:
-    """Names of the columns."""
-    return ["metric", baseline, candidate, "difference, 95 %", "d, 95 %", "p", "p, Holm", "verdict"]
-
-
-def rows(table: ComparisonTable) -> list[list[str]]:
-    """A row of text for each metric."""
-    found = []
-    for row in table:
-        digits = CONVENTIONS[str(row.metric)].digits
-        low, high = row.interval
-        exact = row.cohens_d.exact
-        found.append(
-            [
-                str(row.metric),
-                f"{row.baseline.mean:.{digits}f} ± {row.baseline.sd:.{digits}f}",
-                f"{row.candidate.mean:.{digits}f} ± {row.candidate.sd:.{digits}f}",
-                f"{row.difference:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})",
-                f"{row.cohens_d.value:+.2f} ({exact.low:+.2f} to {exact.high:+.2f})",
-                f"{row.p:.2g}",
-                f"{row.corrected_p:.2g}",
-                row.verdict,
-            ]
-        )
-    return found
-
-
-def by_severity(records: Sequence[Record], metric: str) -> list[list[float]]:
-    """For each run the metric at severity 0 (clean) to 5, averaged over the shifts."""
-    found = []
-    for record in records:
-        levels: dict[int, list[float]] = {0: [record["metrics"]["clean"][metric]]}
-        for name, metrics in record["metrics"].items():
-            if name != "clean":
-                levels.setdefault(int(name.rpartition(".")[2]), []).append(metrics[metric])
-        found.append([sum(levels[level]) / len(levels[level]) for level in sorted(levels)])
-    return found
-
-
-def _mean_over_shifts(record: Record) -> dict[str, Any]:
-    shifts = [metrics for name, metrics in record["metrics"].items() if name != "clean"]
-    found: dict[str, Any] = {}
-    for name in METRICS:
-        values = [metrics[name] for metrics in shifts]
-        is_known = all(isinstance(value, (int, float)) for value in values)
-        found[name] = sum(values) / len(values) if is_known else None
-    return found

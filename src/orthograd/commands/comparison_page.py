@@ -1,0 +1,38 @@
+"""The page of a comparison, with what the records alone do not say: names for people, and the command."""
+
+from __future__ import annotations
+
+import shlex
+
+from ..report.comparison import ArmPair
+from ..report.page import page
+from ..training import ARMS, Config
+from ..training.config import recipe
+
+
+def comparison_page(pair: ArmPair) -> str:
+    """The page as HTML: the same whether `orthograd compare` or `orthograd report` makes it."""
+    return page(pair, names=names_of(pair), command=command_of(pair))
+
+
+def names_of(pair: ArmPair) -> tuple[str, str]:
+    """What people call the two arms."""
+    baseline, candidate = (ARMS[arm].title if arm in ARMS else arm for arm in pair.arms)
+    return baseline, candidate
+
+
+def command_of(pair: ArmPair) -> str:
+    """The command line that makes these runs, with the settings that are not those of the data set's recipe."""
+    config = Config.from_dict(dict(pair.baseline[0]["config"]) | {"arm": "baseline", "seed": 0})
+    usual = recipe(config.dataset).as_dict() | {"dataset": "digits"}
+    if config.device == "cuda":
+        usual["precision"] = "tf32"
+    options = {"seeds": len(pair.seeds), "baseline": pair.arms[0], "candidate": pair.arms[1]} | config.as_dict()
+    known = {"baseline": "baseline", "candidate": "orthograd"} | usual
+    words = ["orthograd", "compare"]
+    for name, value in options.items():
+        if name == "shifts" and value == "cifar10c":
+            words.append("--corruptions")
+        elif value != known.get(name):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)

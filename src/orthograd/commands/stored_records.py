@@ -1,0 +1,45 @@
+"""The records of runs in a folder, with or without the tensors that they were made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..experiment import StoreError, config_hash
+from ..experiment.plain import canonical_json, read_object, sha256
+
+NEEDED = ("config", "hash", "metrics", "after_temperature", "losses", "sha256")
+
+
+def stored_records(folder: Path) -> list[dict[str, Any]]:
+    """Every record in a comparison, a store or a folder of JSON files; StoreError where one is not sound."""
+    if not folder.is_dir():
+        raise StoreError(f"{folder}: expected a folder of runs, got {'a file' if folder.exists() else 'nothing'}")
+    places = store_in(folder), folder
+    for paths in (sorted(places[0].glob("*/record.json")), sorted(places[1].glob("*.json"))):
+        records = [record for path in paths if (record := _read(path)) is not None]
+        if records:
+            return records
+    raise StoreError(f"{folder}: expected records of finished runs, got none")
+
+
+def store_in(folder: Path) -> Path:
+    """The folder that holds the runs: that of a comparison has them in `runs`."""
+    return folder / "runs" if (folder / "runs").is_dir() else folder
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A sound record, or None where the file is something else, such as the summary of a comparison."""
+    record = read_object(path)
+    if "sha256" not in record and path.name != "record.json":
+        return None
+    if missing := [name for name in NEEDED if name not in record]:
+        raise StoreError(f"{path}: expected the record of a comparison's run, got none of {', '.join(missing)}")
+    content = {name: part for name, part in record.items() if name != "sha256"}
+    if record["sha256"] != sha256(canonical_json(content, name="record").encode()):
+        raise StoreError(f"{path}: was changed after it was written: its contents do not have the hash it states")
+    if record["hash"] != config_hash(record["config"]):
+        raise StoreError(
+            f"{path}: expected the hash {config_hash(record['config'])} of its config, got {record['hash']}"
+        )
+    return record

@@ -1,0 +1,5 @@
+"""One self-contained web page of a comparison, from the records of its runs alone."""
+
+from .document import page
+
+__all__ = ["page"]

@@ -1,0 +1,96 @@
+"""The whole page: sections in order, under one style, with nothing from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+from ..comparison import ArmPair
+from . import downloads, pairs, reliability, setup, severity, tables, training, verdict
+from .markup import Markup, joined, tag
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def page(pair: ArmPair, *, names: tuple[str, str], command: str) -> str:
+    """The page of a comparison; the same records, names and command give the same bytes.
+
+    ``names`` are how people call the baseline and the candidate, ``command`` is what makes the runs again.
+    """
+    title = verdict.headline(pair.tables["clean"], names)
+    body = tag(
+        "body",
+        _patterns(),
+        tag(
+            "main",
+            tag("header", tag("p", _about(pair), class_="about"), tag("h1", title), verdict.section(pair, names)),
+            (_section(name, content) for name, content in _sections(pair, names, command).items()),
+        ),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', _head(title), body, lang='en')}\n"
+
+
+def _sections(pair: ArmPair, names: tuple[str, str], command: str) -> Mapping[str, Markup]:
+    return {
+        "The comparison": tables.section(pair, names),
+        "Every seed as a pair": pairs.section(pair, names),
+        "Does confidence mean what it says?": reliability.section(pair, names),
+        "As images get worse": severity.section(pair, names),
+        "Training": training.section(pair, names),
+        "How this was made": setup.section(pair, names, command),
+        "The data": downloads.section(pair, names),
+    }
+
+
+def _section(name: str, content: Markup) -> Markup:
+    identity = "".join(sign if sign.isalnum() else "-" for sign in name.lower()).strip("-")
+    return tag("section", tag("h2", name, id=identity), content, aria_labelledby=identity)
+
+
+def _about(pair: ArmPair) -> str:
+    settings = setup.settings_of(pair)
+    what = [str(settings[name]) for name in ("model", "dataset") if name in settings]
+    return " · ".join(["orthograd compare", *what, f"{len(pair.seeds)} seeds"])
+
+
+def _head(title: str) -> Markup:
+    style = files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("link", rel="icon", href="data:,"),  # otherwise a server would be asked for one
+        tag("style", Markup(style)),
+    )
+
+
+def _patterns() -> Markup:
+    """Hatches and dots, once for all diagrams."""
+    over = tag(
+        "pattern",
+        tag("path", d="M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2"),
+        id="over",
+        width="6",
+        height="6",
+        patternUnits="userSpaceOnUse",
+    )
+    under = tag(
+        "pattern",
+        tag("circle", cx="2.5", cy="2.5", r="1"),
+        id="under",
+        width="5",
+        height="5",
+        patternUnits="userSpaceOnUse",
+    )
+    return tag(
+        "svg",
+        tag("defs", joined(over, under)),
+        width="0",
+        height="0",
+        class_="patterns",
+        aria_hidden="true",
+        focusable="false",
+    )

@@ -1,0 +1,62 @@
+"""HTML and SVG as nested calls: whatever is not markup already is escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+Child = str | Iterable[str | None] | None
+VOID = ("meta", "link", "rect", "line", "path", "circle", "use", "polyline")
+
+
+class Markup(str):
+    """Text that is markup already and goes into a page as it is."""
+
+
+def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
+    """An element; an attribute of None is left out, `class_` is class, and underscores are hyphens.
+
+    >>> tag("p", "a < b, ", tag("em", "so"), class_="note", aria_label='"x"')
+    '<p class="note" aria-label="&quot;x&quot;">a &lt; b, <em>so</em></p>'
+    """
+    shown = "".join(f' {_named(key)}="{_value(value)}"' for key, value in attributes.items() if value is not None)
+    if name in VOID and not children:
+        return Markup(f"<{name}{shown}/>")
+    return Markup(f"<{name}{shown}>{joined(*children)}</{name}>")
+
+
+def joined(*children: Child) -> Markup:
+    """Children side by side.
+
+    >>> joined("a & b", [tag("b", "c"), "d"], None)
+    'a &amp; b<b>c</b>d'
+    """
+    return Markup("".join(_child(child) for child in children))
+
+
+def compact(number: float) -> str:
+    """A coordinate: two decimals are finer than any screen.
+
+    >>> compact(12.0), compact(0.126), compact(-0.001)
+    ('12', '0.13', '0')
+    """
+    text = f"{number:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def _child(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Markup):
+        return child
+    if isinstance(child, str):
+        return html.escape(child, quote=False).replace(" %", "\u00a0%")  # a number keeps its sign beside it
+    return joined(*child)
+
+
+def _named(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")
+
+
+def _value(value: str | float) -> str:
+    return html.escape(value) if isinstance(value, str) else compact(value)
