@@ -25,7 +25,9 @@ def test_module_runs_and_help_teaches():
 
 @pytest.mark.parametrize(("value", "code"), [(0.5, 0), (1.5, 1), (float("nan"), 1)])
 def test_bench_prints_writes_and_fails_when_a_bound_is_not_kept(monkeypatch, tmp_path, value, code):
-    monkeypatch.setattr("orthograd.cli.measure", lambda *_, **__: iter([Claim("what", value, 1.0, {"peer": 3.0})]))
+    monkeypatch.setattr(
+        "orthograd.benchmark.measure", lambda *_, **__: iter([Claim("what", value, 1.0, {"peer": 3.0})])
+    )
     record = tmp_path / "record.json"
     run = CliRunner().invoke(app, ["bench", "--record", str(record), "--device", "cpu"])
     assert run.exit_code == code
@@ -37,7 +39,7 @@ def test_bench_prints_writes_and_fails_when_a_bound_is_not_kept(monkeypatch, tmp
 
 
 def test_bench_measures_calibration_if_asked(monkeypatch):
-    monkeypatch.setattr("orthograd.cli.measure_calibration", lambda **_: iter([Claim("a fit", 0.5, 1.0)]))
+    monkeypatch.setattr("orthograd.benchmark.measure_calibration", lambda **_: iter([Claim("a fit", 0.5, 1.0)]))
     assert "a fit" in CliRunner().invoke(app, ["bench", "--calibration"]).output
 
 

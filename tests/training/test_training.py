@@ -10,7 +10,10 @@ import torch
 from orthograd import calibration
 from orthograd.datasets import Dataset
 from orthograd.training import ARMS, Config, Task, initial_model, predicted, train
-from orthograd.training.arms import arm_of, mixed, optimizer_of
+from orthograd.training.arms import arm_named
+from orthograd.training.draws import Draws
+from orthograd.training.objective import loss, optimizer_of
+from orthograd.training.preparation import prepared
 
 QUICK = Config(epochs=4)
 
@@ -110,41 +113,58 @@ def test_losses_by_hand():
     target = torch.tensor([[1.0, 0.0]])
     p = float(logits.softmax(1)[0, 0])
     log_p = logits.log_softmax(1)[0]
-    assert float(ARMS["baseline"].loss(logits, target)) == pytest.approx(-float(log_p[0]))
+    assert float(loss(ARMS["baseline"], logits, target)) == pytest.approx(-float(log_p[0]))
     smoothed = -(0.975 * float(log_p[0]) + 0.025 * float(log_p[1]))
-    assert float(ARMS["label_smoothing"].loss(logits, target)) == pytest.approx(smoothed)
-    assert float(ARMS["focal"].loss(logits, target)) == pytest.approx(-((1 - p) ** 3) * float(log_p[0]))
+    assert float(loss(ARMS["label_smoothing"], logits, target)) == pytest.approx(smoothed)
+    assert float(loss(ARMS["focal"], logits, target)) == pytest.approx(-((1 - p) ** 3) * float(log_p[0]))
 
 
-def test_mixing_mixes_images_as_it_mixes_targets():
-    images = torch.arange(4.0).view(4, 1, 1, 1)
-    targets = torch.nn.functional.one_hot(torch.arange(4), 4).float()
-    found, wanted = mixed(images, targets, 0.2, torch.Generator().manual_seed(3))
-    torch.testing.assert_close(wanted @ torch.arange(4.0), found.flatten())
-    torch.testing.assert_close(wanted.sum(1), torch.ones(4))
+def test_mixing_mixes_images_as_it_mixes_targets_and_within_a_batch():
+    data = own_data()
+    config = dataclasses.replace(QUICK, arm="mixup", batch_size=8)
+    draws = Draws.of(config, ARMS["mixup"], 60, torch.Generator().manual_seed(3))
+    images = torch.arange(60.0).view(60, 1, 1, 1)
+    found, wanted = prepared(data, images, torch.eye(60), draws, 8)
+    torch.testing.assert_close(wanted @ torch.arange(60.0), found.flatten())
+    torch.testing.assert_close(wanted.sum(1), torch.ones(60))
+    batch = {int(row): place // 8 for place, row in enumerate(draws.rows)}
+    for place, row in enumerate(wanted):
+        assert {batch[int(image)] for image in row.nonzero()[:, 0]} == {place // 8}
+    parts = [prepared(data, images, torch.eye(60), draws.part(i, i + 8), 8)[0] for i in range(0, 60, 8)]
+    assert torch.equal(torch.cat(parts), found)
+
+
+def test_every_arm_of_a_seed_has_the_same_order_crops_and_flips_in_every_epoch():
+    config = dataclasses.replace(QUICK, augmentation="crop_flip")
+    one, other = (torch.Generator().manual_seed(1) for _ in range(2))
+    for _ in range(3):
+        plain, mixed = Draws.of(config, ARMS["baseline"], 50, one), Draws.of(config, ARMS["mixup"], 50, other)
+        for name in ("rows", "offsets", "is_flipped"):
+            assert torch.equal(getattr(plain, name), getattr(mixed, name))
 
 
 def test_predictions_cover_clean_shifted_and_held_out_images():
     task = Task.of(QUICK)
-    found = predicted(train(QUICK, task), task)
+    found = predicted(train(QUICK, task).model, task, QUICK)
     assert len([name for name in found if name.startswith("logits.")]) == 1 + 5 * 5 + 1
     assert found["logits.clean"].shape == (797, 10)
-    assert found["logits.held_out"].shape == (500, 10)
+    assert found["logits.held_out"].shape == (900, 10)
     calibration.evaluate(found["logits.blur.3"], found["labels"])
     everything = dataclasses.replace(QUICK, labels_per_class=0, epochs=1)
-    assert "logits.held_out" not in predicted(train(everything, Task.of(everything)), Task.of(everything))
+    task = Task.of(everything)
+    assert "logits.held_out" not in predicted(train(everything, task).model, task, everything)
 
 
 def test_own_models_and_data_enter_by_import_path():
     config = dataclasses.replace(QUICK, dataset=f"{__name__}:own_data", model=f"{__name__}:own_model")
     task = Task.of(config)
-    assert predicted(train(config, task), task)["logits.clean"].shape == (60, 3)
+    assert predicted(train(config, task).model, task, config)["logits.clean"].shape == (60, 3)
 
 
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [
-        ("model", "resnet", "a model among cnn, cnn_batchnorm, mlp, or an import path like"),
+        ("model", "resnet", "a model among cnn, cnn_batchnorm, mlp, resnet18, .*, or an import path like"),
         ("model", "no.such:thing", "a model at the import path no.such:thing, but No module"),
         ("model", f"{__name__}:missing", "has no attribute 'missing'"),
         ("model", f"{__name__}:NOT_A_FUNCTION", "expected a function at the import path .* got int"),
@@ -169,6 +189,11 @@ def test_what_does_not_exist_is_named(setting, value, words):
         ({"epoch": 3}, "got epoch"),
         ({"epochs": "3"}, "epochs of int, got '3'"),
         ({"epochs": True}, "epochs of int, got True"),
+        ({"augmentation": "flip"}, "augmentation among none, crop_flip, got flip"),
+        ({"shifts": "fog"}, "shifts among none, simple, cifar10c, got fog"),
+        ({"device": "tpu"}, "device among cpu, cuda, got tpu"),
+        ({"precision": "bf16"}, "precision float32 on the CPU, got bf16"),
+        ({"device": "cuda", "precision": "fp8"}, "precision among float32, tf32, bf16, got fp8"),
     ],
 )
 def test_configs_that_cannot_be_are_named(data, words):
@@ -179,4 +204,4 @@ def test_configs_that_cannot_be_are_named(data, words):
 def test_configs_survive_plain_data():
     assert Config.from_dict(QUICK.as_dict()) == QUICK
     assert Config.from_dict({"learning_rate": 1}).learning_rate == 1.0
-    assert arm_of(QUICK).title == "baseline"
+    assert arm_named(QUICK.arm).title == "baseline"

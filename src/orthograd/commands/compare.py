@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional, TypeAlias
 
 import typer
 
-from ..training import ARMS, Config
+from ..training import ARMS, RECIPES
+from ..training.config import CHOICES, Config, recipe
 
-DEFAULT = Config()
+# typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
+Whole: TypeAlias = Optional[int]  # noqa: UP045
+Number: TypeAlias = Optional[float]  # noqa: UP045
+Text: TypeAlias = Optional[str]  # noqa: UP045
+TRAINING, WHERE = "Training (where not given: the recipe of the data set)", "Where and how"
 
 
 def compare(
@@ -18,22 +24,45 @@ def compare(
         str, typer.Option(help=f"What to compare with the baseline: {', '.join(ARMS)}.")
     ] = "orthograd",
     baseline: Annotated[str, typer.Option(help="What to compare it with.")] = "baseline",
-    dataset: Annotated[str, typer.Option(help="digits, or package.module:function.")] = DEFAULT.dataset,
-    model: Annotated[str, typer.Option(help="cnn, cnn_batchnorm, mlp, or package.module:function.")] = DEFAULT.model,
-    labels_per_class: Annotated[int, typer.Option(min=0, help="Training images a class; 0: all.")] = (
-        DEFAULT.labels_per_class
+    dataset: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}, or package.module:function.")] = "digits",
+    model: Annotated[
+        Text,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="cnn, cnn_batchnorm, mlp, resnet18, resnet50, wide_resnet28_10, or package.module:function.",
+        ),
+    ] = None,
+    labels_per_class: Annotated[
+        Whole, typer.Option(rich_help_panel=TRAINING, min=0, help="Training images a class; 0: all.")
+    ] = None,
+    epochs: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1)] = None,
+    batch_size: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1)] = None,
+    optimizer: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="sgd or adamw.")] = None,
+    learning_rate: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
+    momentum: Annotated[Number, typer.Option(rich_help_panel=TRAINING, help="Of sgd.")] = None,
+    weight_decay: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
+    augmentation: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="none or crop_flip.")] = None,
+    corruptions: Annotated[
+        bool, typer.Option("--corruptions", help="Judge by the 15 corruptions of CIFAR-10-C, at 5 severities each.")
+    ] = False,
+    device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cpu, or cuda: one GPU, several runs at once.")] = (
+        "cpu"
     ),
-    epochs: Annotated[int, typer.Option(min=1)] = DEFAULT.epochs,
-    batch_size: Annotated[int, typer.Option(min=1)] = DEFAULT.batch_size,
-    optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = DEFAULT.optimizer,
-    learning_rate: Annotated[float, typer.Option()] = DEFAULT.learning_rate,
-    momentum: Annotated[float, typer.Option(help="Of sgd.")] = DEFAULT.momentum,
-    weight_decay: Annotated[float, typer.Option()] = DEFAULT.weight_decay,
-    out: Annotated[Path, typer.Option(help="Folder for the runs, tables and figures.")] = Path("comparison"),
-    workers: Annotated[Optional[int], typer.Option(min=1, help="Processes; one a core if not given.")] = None,  # noqa: UP045 typer reads it on 3.10
+    precision: Annotated[
+        Text, typer.Option(rich_help_panel=WHERE, help=f"Of a GPU: {', '.join(CHOICES['precision'])}. [default: tf32]")
+    ] = None,
+    workers: Annotated[
+        Whole,
+        typer.Option(
+            rich_help_panel=WHERE, min=1, help="Runs at once; if not given, one a core, or as many as suit the GPU."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(rich_help_panel=WHERE, help="Folder for the page, the tables and the runs.")
+    ] = Path("comparison"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and how long it takes.")] = False,
 ) -> None:
-    """Train the same network with and without ⊥Grad over seeds, and test the difference.
+    """Train the same network with and without ⊥Grad over seeds, test the difference, and write a page about it.
 
     Both runs of a seed share their few training images, their initial weights
     and the order of their batches, so they are pairs. Each is evaluated on
@@ -45,24 +74,33 @@ def compare(
     orthograd compare --model cnn_batchnorm --out batchnorm
     orthograd compare --candidate label_smoothing
     orthograd compare --model mypackage.nets:small --dataset mypackage.data:mine
+    orthograd compare --dataset cifar10 --seeds 20 --device cuda --corruptions
     """
-    from ..experiment import StoreError
-    from .comparing import compared  # with scipy and matplotlib, which no other command waits for
+    given = {
+        "model": model,
+        "labels_per_class": labels_per_class,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "optimizer": optimizer,
+        "learning_rate": learning_rate,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
+        "augmentation": augmentation,
+        "device": device,
+        "precision": precision or ("tf32" if device == "cuda" else None),
+        "shifts": "cifar10c" if corruptions else None,
+    }
+    from .comparing import Failures, compared  # with torch, which help does not wait for
 
     try:
-        base = Config(
-            dataset=dataset,
-            model=model,
-            labels_per_class=labels_per_class,
-            epochs=epochs,
-            batch_size=batch_size,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            weight_decay=weight_decay,
-        )
+        base = config_of(dataset, given)
         code = compared(base, (baseline, candidate), seeds=seeds, folder=out, workers=workers, dry_run=dry_run)
-    except (ValueError, TypeError, OSError, StoreError) as error:
+    except Failures as error:
         typer.echo(f"orthograd compare: {error}", err=True)
         raise typer.Exit(2) from None
     raise typer.Exit(code)
+
+
+def config_of(dataset: str, given: dict[str, Any]) -> Config:
+    """The recipe of the data set with what was given in its place."""
+    return dataclasses.replace(recipe(dataset), **{name: value for name, value in given.items() if value is not None})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 from ..calibration import CONVENTIONS
-from ..experiment import Executor, ExperimentError, Grid, InProcess, ProcessPool, Store, execute
+from ..experiment import Executor, ExperimentError, Grid, InProcess, PackedGPU, ProcessPool, Store, StoreError, execute
 from ..experiment.run import run
 from ..report.comparison import TITLES, ArmPair, verdict
 from ..statistics import ComparisonTable
-from ..training import ARMS, Config, Task, train
+from ..training import Config
 from .comparison_files import write_comparison
+from .comparison_page import names_of
+from .planning import planned, print_plan
 from .progress import Progress
 
 FAILED, INTERRUPTED = 1, 130
+Failures = (ValueError, TypeError, OSError, StoreError)
+"""What is wrong with what was asked, or with the disk: told in a line, not with a traceback."""
 
 
 def compared(
@@ -28,43 +30,37 @@ def compared(
 ) -> int:
     """Do all that the command does; its exit code."""
     console = Console()
-    grid, store = _grid(base, seeds, arms), Store(folder / "runs")
+    grid, store = planned(base, seeds, arms), Store(folder / "runs")
     if dry_run:
-        _print_plan(console, grid, store, workers)
+        print_plan(console, grid, store, workers)
         return 0
     try:
-        records = _executed(console, grid, store, InProcess() if workers == 1 else ProcessPool(workers))
+        records = _executed(console, grid, store, _executor(base, workers))
     except KeyboardInterrupt:
         print("Stopped. Nothing is lost: the same command goes on from here.", file=sys.stderr)
         return INTERRUPTED
     except ExperimentError as error:
         print(f"{error}\nThe same command tries these again.", file=sys.stderr)
         return FAILED
-    _print_results(console, ArmPair.of(records, baseline=arms[0], candidate=arms[1]), store, folder)
+    _print_results(console, ArmPair.of(records, baseline=arms[0], candidate=arms[1]), folder)
     return 0
 
 
-def _print_results(console: Console, pair: ArmPair, store: Store, folder: Path) -> None:
-    names = ARMS[pair.arms[0]].title, ARMS[pair.arms[1]].title
-    tables = {"clean": pair.clean(), "shifted": pair.shifted()}
-    scaled = pair.after_temperature()
-    if scaled is not None:
-        tables["temperature-scaled"] = scaled
-    for title, table in tables.items():
+def _print_results(console: Console, pair: ArmPair, folder: Path) -> None:
+    names = names_of(pair)
+    for title, table in pair.tables.items():
         console.print(_table(title, table, names))
-    written = write_comparison(pair, tables, names, store, folder)
-    console.print(verdict(tables["clean"], baseline=names[0], candidate=names[1]))
-    console.print(f"Written: {', '.join(str(path) for path in written)}", soft_wrap=True)
+    written = write_comparison(pair, names, folder)
+    console.print(verdict(pair.tables["clean"], baseline=names[0], candidate=names[1]))
+    console.print(
+        f"The page: {written[0]}\nAlso written: {', '.join(path.name for path in written[1:])}", soft_wrap=True
+    )
 
 
-def _grid(base: Config, seeds: int, arms: tuple[str, str]) -> Grid:
-    """Seed by seed, so that pairs are complete early; what cannot be trained is refused before anything starts."""
-    if arms[0] == arms[1]:
-        raise ValueError(f"expected two different arms, got {arms[0]} twice")
-    configs = [dataclasses.replace(base, arm=arm, seed=seed) for seed in range(seeds) for arm in arms]
-    for config in configs[:2]:
-        train(dataclasses.replace(config, epochs=1), Task.of(config))
-    return Grid(config.as_dict() for config in configs)
+def _executor(base: Config, workers: int | None) -> Executor:
+    if base.device == "cuda":
+        return PackedGPU(workers)
+    return InProcess() if workers == 1 else ProcessPool(workers)
 
 
 def _executed(console: Console, grid: Grid, store: Store, executor: Executor) -> list[dict[str, Any]]:
@@ -73,21 +69,6 @@ def _executed(console: Console, grid: Grid, store: Store, executor: Executor) ->
     console.print(f"{len(grid)} runs{done}, in {store.folder}", soft_wrap=True)
     with Progress(console, grid) as progress:
         return execute(grid, run, store, executor=executor, on_event=progress.notice)
-
-
-def _print_plan(console: Console, grid: Grid, store: Store, workers: int | None) -> None:
-    plan = grid.plan(store)
-    config = Config.from_dict(grid[0])
-    task = Task.of(config)
-    started = time.perf_counter()
-    train(dataclasses.replace(config, epochs=3), task)
-    seconds = (time.perf_counter() - started) / 3 * config.epochs
-    processes = ProcessPool(workers).workers
-    left = len(plan.missing) + len(plan.resumable)
-    console.print(
-        f"{len(grid)} runs: {len(plan.finished)} finished, {len(plan.resumable)} begun, {len(plan.missing)} to do.\n"
-        f"About {seconds:.0f} s a run, {seconds * left / processes:.0f} s in all with {processes} processes."
-    )
 
 
 def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:

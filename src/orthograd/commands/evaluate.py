@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NoReturn, Optional
+from typing import Annotated, Optional
 
 import typer
-from rich.console import Console
-from rich.text import Text
-
-from ..predictions_file import PredictionsFile, read_predictions
-from .computing import evaluated
-from .devices import device_named
-from .record import write_figure, write_record
-from .results import Results, Settings
-from .table import explanations, notes, tables
 
 
 def evaluate(
@@ -57,39 +46,16 @@ def evaluate(
     The first also evaluates with the temperature that suits other predictions
     of the same model best; the second compares two models, sample by sample.
     """
-    console = Console()
-    chosen = device_named(device)
+    from .evaluating import printed_evaluation  # with torch, which help does not wait for
+    from .results import Settings
 
-    def read(path: Path) -> PredictionsFile:
-        file = read_predictions(path, scores_key=scores_key, labels_key=labels_key, probabilities=probabilities)
-        return replace(file, scores=file.scores.to(chosen), labels=file.labels.to(chosen))
-
-    try:
-        if find_spec("matplotlib") is None:
-            raise ImportError("the figure needs matplotlib: pip install 'orthograd[lab]'")
-        with console.status("reading …") as status:
-            held_out = [read(path) for path in fit_temperature or ()]
-            found = [read(path) for path in files]
-            status.update("evaluating …")
-            results = evaluated(found, held_out, Settings(bins=bins, resamples=resamples, seed=seed))
-            status.update("drawing …")
-            written = [write_record(results, out), write_figure(results, out)]
-    except (ValueError, OSError, ImportError) as error:
-        _refuse(error)
-    _print(console, results, written, explain=explain)
-
-
-def _refuse(error: Exception) -> NoReturn:
-    typer.echo(f"orthograd evaluate: {' '.join(str(error).split())}", err=True)
-    raise typer.Exit(2)
-
-
-def _print(console: Console, results: Results, written: list[Path], *, explain: bool) -> None:
-    for table in tables(results, width=console.width):
-        console.print(table)
-    for note in notes(results):
-        console.print(Text(note, "dim"))
-    if explain:
-        for name, meaning in explanations(results):
-            console.print(Text.assemble((name, "bold"), f": {meaning}"))
-    console.print(Text(f"Written: {', '.join(map(str, written))}"), soft_wrap=True)
+    printed_evaluation(
+        files,
+        fit_temperature or [],
+        Settings(bins=bins, resamples=resamples, seed=seed),
+        probabilities=probabilities,
+        keys=(scores_key, labels_key),
+        out=out,
+        device=device,
+        explain=explain,
+    )

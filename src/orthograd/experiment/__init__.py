@@ -4,6 +4,7 @@ from .events import Event, ExperimentError, Failure
 from .executors import Executor, InProcess, execute
 from .grid import Grid, Plan
 from .jobs import Job, Run, attempt
+from .packed import PackedGPU
 from .plain import Config, config_hash
 from .pool import ProcessPool
 from .problems import StoreError
@@ -19,6 +20,7 @@ __all__ = [
     "Grid",
     "InProcess",
     "Job",
+    "PackedGPU",
     "Plan",
     "ProcessPool",
     "Run",

@@ -12,8 +12,11 @@ from torch import Tensor
 
 from .. import __version__, calibration
 from ..calibration.calibrators.temperature import TemperatureFit
-from ..training import Config, Task, predicted, train
+from ..training import Config, Task, predicted, training
 from ..training.checkpoint import Keeper
+
+BINS = 10
+"""Of confidence, for every binned metric and for the reliability diagrams."""
 
 
 class Folder(Keeper, Protocol):
@@ -28,14 +31,21 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
     settings = Config.from_dict(config)
     started = time.perf_counter()
     task = Task.of(settings)
-    trained = train(settings, task, keeper=folder, report=report)
-    ended = time.perf_counter()
-    predictions = predicted(trained, task)
+    with training(settings, task, keeper=folder, report=report) as trained:
+        ended = time.perf_counter()
+        predictions = predicted(trained.model, task, settings)
+        parameters = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
     folder.write_tensors("predictions", predictions)
-    parameters = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
+    scaled = after_temperature(predictions)
     return {
+        "evaluated": {
+            "samples": len(predictions["labels"]),
+            "classes": predictions["logits.clean"].shape[1],
+            "bins": BINS,
+        },
         "metrics": evaluated(predictions),
-        "after_temperature": after_temperature(predictions),
+        "after_temperature": scaled,
+        "reliability": reliability(predictions, None if scaled is None else scaled["temperature"]),
         "losses": trained.losses,
         "weight_norm": float(parameters.double().norm()),
         "parameters": parameters.numel(),
@@ -47,12 +57,10 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
 
 def evaluated(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
     """All metrics of clean test images, and of each shift at each severity."""
-    found = {}
-    for name, logits in predictions.items():
-        kind, _, images = name.partition(".")
-        if kind == "logits" and images != "held_out":
-            found[images] = calibration.evaluate(logits, predictions["labels"]).as_dict()["metrics"]
-    return found
+    return {
+        images: calibration.evaluate(logits, predictions["labels"], bins=BINS).as_dict()["metrics"]
+        for images, logits in _tested(predictions).items()
+    }
 
 
 def after_temperature(predictions: dict[str, Tensor]) -> dict[str, Any] | None:
@@ -66,5 +74,32 @@ def after_temperature(predictions: dict[str, Tensor]) -> dict[str, Any] | None:
     return {
         "temperature": float(fit.temperature),
         "certificate": str(fit),
-        "metrics": calibration.evaluate(logits, predictions["labels"]).as_dict()["metrics"],
+        "metrics": calibration.evaluate(logits, predictions["labels"], bins=BINS).as_dict()["metrics"],
     }
+
+
+def reliability(predictions: dict[str, Tensor], temperature: float | None) -> dict[str, dict[str, Any] | None]:
+    """What reliability diagrams show of clean images, of them at a temperature, and of all shifted ones together."""
+    tested = _tested(predictions)
+    clean = tested.pop("clean")
+    scaled = [] if temperature is None else [clean.double() / temperature]
+    return {
+        "clean": _curve([clean], predictions["labels"]),
+        "after_temperature": _curve(scaled, predictions["labels"]),
+        "shifted": _curve(list(tested.values()), predictions["labels"]),
+    }
+
+
+def _curve(parts: list[Tensor], labels: Tensor) -> dict[str, Any] | None:
+    if not parts:
+        return None
+    evaluation = calibration.Evaluation(bins=BINS, metrics=["ece"])
+    for logits in parts:
+        evaluation.update(logits, labels)
+    return evaluation.reliability().as_dict()
+
+
+def _tested(predictions: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The logits of test images by the name of the images."""
+    parts = ((name.partition("."), logits) for name, logits in predictions.items())
+    return {images: logits for (kind, _, images), logits in parts if kind == "logits" and images != "held_out"}

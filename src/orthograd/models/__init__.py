@@ -1,7 +1,16 @@
 """Networks by name: given the shape of an image and the number of classes, each makes one."""
 
+from .resnet import resnet18, resnet50
 from .small import cnn, cnn_batchnorm, mlp
+from .wide_resnet import wide_resnet28_10
 
-MODELS = {"cnn": cnn, "cnn_batchnorm": cnn_batchnorm, "mlp": mlp}
+MODELS = {
+    "cnn": cnn,
+    "cnn_batchnorm": cnn_batchnorm,
+    "mlp": mlp,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "wide_resnet28_10": wide_resnet28_10,
+}
 
-__all__ = ["MODELS", "cnn", "cnn_batchnorm", "mlp"]
+__all__ = ["MODELS", "cnn", "cnn_batchnorm", "mlp", "resnet18", "resnet50", "wide_resnet28_10"]

@@ -33,13 +33,20 @@ def captured(model: nn.Module, optimizer: Optimizer, generator: torch.Generator)
 
 
 def restore(tensors: Tensors, model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -> None:
-    """Go on from what was captured."""
-    model.load_state_dict(_under("model.", tensors))
+    """Go on from what was captured; tensors that are there already keep their place, which a CUDA graph knows."""
+    for name, value in model.state_dict().items():
+        value.copy_(tensors[f"model.{name}"])
     state: dict[int, Tensors] = {}
     for name, value in _under("optimizer.", tensors).items():
-        index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        place, key = name.split(".", 1)
+        state.setdefault(int(place), {})[key] = value
+    current = optimizer.state_dict()
+    if current["state"]:
+        for index, values in state.items():
+            for key, value in values.items():
+                current["state"][index][key].copy_(value)
+    else:
+        optimizer.load_state_dict({**current, "state": state})
     generator.set_state(tensors["generator"])
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_type_hints
+
+CHOICES = {
+    "augmentation": ("none", "crop_flip"),
+    "shifts": ("none", "simple", "cifar10c"),
+    "device": ("cpu", "cuda"),
+    "precision": ("float32", "tf32", "bf16"),
+}
 
 
 @dataclass(frozen=True)
@@ -12,7 +19,9 @@ class Config:
     """One run. The defaults are the paper's recipe on small images: a tenth of the labels, learned by heart.
 
     ``dataset`` and ``model`` are names, or import paths such as "mypackage.nets:small" of functions without
-    arguments and of (shape, classes). ``labels_per_class`` 0 means all of them.
+    arguments and of (shape, classes). ``labels_per_class`` 0 means all of them. ``shifts`` are what a trained
+    network is judged by beside clean images. ``precision`` is that of the GPU's convolutions and products; "tf32" is
+    what PyTorch does by itself there. A CPU computes in float32.
     """
 
     seed: int = 0
@@ -26,6 +35,10 @@ class Config:
     learning_rate: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    augmentation: str = "none"
+    shifts: str = "simple"
+    device: str = "cpu"
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -36,6 +49,11 @@ class Config:
                 raise ValueError(f"expected {name} not below 0, got {getattr(self, name)}")
         if not self.learning_rate > 0:
             raise ValueError(f"expected a learning_rate above 0, got {self.learning_rate}")
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"expected {name} among {', '.join(known)}, got {getattr(self, name)}")
+        if self.device == "cpu" and self.precision != "float32":
+            raise ValueError(f"expected precision float32 on the CPU, got {self.precision}")
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, in the order of the fields."""
@@ -55,3 +73,23 @@ class Config:
             if type(value) is not kinds[name] and not (kinds[name] is float and type(value) is int):
                 raise ValueError(f"expected {name} of {kinds[name].__name__}, got {value!r}")
         return cls(**{name: kinds[name](value) for name, value in data.items()})
+
+
+RECIPES = {
+    "digits": Config(),
+    "cifar10": Config(
+        dataset="cifar10",
+        model="resnet18",
+        labels_per_class=500,
+        epochs=100,
+        batch_size=64,
+        augmentation="crop_flip",
+        shifts="none",
+    ),
+}
+"""What suits a data set if nothing else is said; for CIFAR-10 the paper's recipe to the letter."""
+
+
+def recipe(dataset: str) -> Config:
+    """The usual config for a data set of ours, or for one at an import path."""
+    return RECIPES.get(dataset, replace(Config(), dataset=dataset))

@@ -1,0 +1,63 @@
+"""The command ``orthograd bench``: what ⊥Grad, or calibration, costs on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..benchmark import Claim
+
+
+def bench(
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto: the GPU where there is one.")] = "auto",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads; the bounds are for 2.")] = 2,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="Measure metrics and temperature fits, not the optimizer; on the CPU.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only the smaller network, fewer rounds.")] = False,
+    record: Annotated[Optional[Path], typer.Option(help="Write the figures to this file as JSON.")] = None,  # noqa: UP045 typer reads it on 3.10
+) -> None:
+    """Measure what ⊥Grad, or calibration, costs and how exact it is here, beside what others do, in one run.
+
+    Every figure is a ratio or an error, so machines compare. Exits with 1 if a bound is not kept.
+    """
+    import torch
+    from rich.console import Console
+
+    from .. import benchmark
+    from .devices import device_named
+
+    chosen = torch.device("cpu") if calibration else device_named(device)
+    torch.set_num_threads(threads)
+    console = Console()
+    claims = []
+    with console.status("measuring …") as status:
+        measured = benchmark.measure_calibration(quick=quick) if calibration else benchmark.measure(chosen, quick=quick)
+        for claim in measured:
+            claims.append(claim)
+            status.update(f"measured {claim.what}; measuring on …")
+    facts = benchmark.environment(chosen)
+    console.print(_table(claims, facts))
+    if record is not None:
+        rows = [claim.as_row() for claim in claims]
+        record.write_text(json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False))
+    if not all(claim.holds for claim in claims):
+        raise typer.Exit(1)
+
+
+def _table(claims: list[Claim], facts: dict[str, str]) -> Table:
+    from rich.table import Table
+
+    where = ", ".join(f"{name} {value}" if name != "device" else value for name, value in facts.items())
+    table = Table("what", "here", "bound", "others in the same run", title=f"Measured on {where}", title_justify="left")
+    for claim in claims:
+        bound = "" if claim.reach is None else f"≤ {claim.reach:g}"
+        others = ", ".join(f"{name} {value:.3g}" for name, value in claim.others.items())
+        table.add_row(claim.what, f"{claim.value:.3g}" + ("" if claim.holds else "  too much"), bound, others)
+    return table

@@ -1,0 +1,53 @@
+"""What a comparison consists of, whether it can be done, and how long it will take."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from rich.console import Console
+
+from ..experiment import Grid, ProcessPool, Store
+from ..training import Config, Task, train
+
+TRIAL = 8  # images
+TIMED = 4  # batches
+
+
+def planned(base: Config, seeds: int, arms: tuple[str, str]) -> Grid:
+    """Seed by seed, so that pairs are complete early; what cannot be trained is refused before anything starts."""
+    if arms[0] == arms[1]:
+        raise ValueError(f"expected two different arms, got {arms[0]} twice")
+    configs = [dataclasses.replace(base, arm=arm, seed=seed) for seed in range(seeds) for arm in arms]
+    for config in configs[:2]:
+        train(dataclasses.replace(config, epochs=1, device="cpu", precision="float32"), _first(Task.of(config), TRIAL))
+    return Grid(config.as_dict() for config in configs)
+
+
+def print_plan(console: Console, grid: Grid, store: Store, workers: int | None) -> None:
+    """What is done, what is left, and about how long that takes."""
+    plan, config = grid.plan(store), Config.from_dict(grid[0])
+    seconds = _seconds(config)
+    left = len(plan.missing) + len(plan.resumable)
+    console.print(
+        f"{len(grid)} runs: {len(plan.finished)} finished, {len(plan.resumable)} begun, {len(plan.missing)} to do."
+    )
+    if config.device == "cuda":
+        console.print(f"About {seconds:.0f} s a run alone, {seconds * left:.0f} s in all; several at once take less.")
+        return
+    processes = ProcessPool(workers).workers
+    console.print(f"About {seconds:.0f} s a run, {seconds * left / processes:.0f} s in all with {processes} processes.")
+
+
+def _seconds(config: Config) -> float:
+    """For all epochs, from a few batches, once warm."""
+    whole = Task.of(config)
+    task = _first(whole, TIMED * config.batch_size)
+    train(dataclasses.replace(config, epochs=1), task)
+    started = time.perf_counter()
+    train(dataclasses.replace(config, epochs=2), task)
+    return (time.perf_counter() - started) / 2 * config.epochs * len(whole.labels) / len(task.labels)
+
+
+def _first(task: Task, count: int) -> Task:
+    return dataclasses.replace(task, images=task.images[:count], labels=task.labels[:count])

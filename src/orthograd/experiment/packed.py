@@ -1,0 +1,112 @@
+"""Several runs at once on one GPU, in threads of this process: each waits for the GPU most of the time."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Sequence
+
+from ..training import Config as Settings
+from .events import Event
+from .jobs import Agenda, Job, OnEvent, attempt
+from .plain import Config
+
+
+class PackedGPU:
+    """Runs side by side on the GPU of this machine; as many as are fastest, found out by trying, if not said.
+
+    A run ends in the same bits whatever runs beside it. Runs of different precision come one kind after another, for
+    PyTorch knows only one at a time.
+    """
+
+    def __init__(self, runs: int | None = None) -> None:
+        if runs is not None and runs < 1:
+            raise ValueError(f"expected at least 1 run at a time, got {runs}")
+        self.runs = runs
+
+    def perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
+        """See `Executor.perform`."""
+        from ..training.precision import precision
+
+        by_precision = sorted(jobs, key=_precision)
+        for name, group in itertools.groupby(by_precision, key=_precision):
+            with precision(name):
+                self._perform(list(group), on_event)
+
+    def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
+        runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config))
+        agenda, crew = Agenda(jobs), _Crew()
+        try:
+            while agenda or crew.working:
+                while crew.working < runs and (job := agenda.take()):
+                    crew.assign(job)
+                has_room = crew.working < runs
+                told = crew.event(agenda.seconds_to_wait() if has_room else None)
+                if told and (told[1].kind != "busy" or agenda.postpone(*told)):
+                    on_event(told[1])
+        finally:
+            crew.stop()
+
+
+def fastest_pack(config: Config) -> int:
+    """How many runs like this one are best done side by side."""
+    if config.get("device") != "cuda":
+        return 1
+    from ..training.packing import fastest_pack as measured
+
+    return measured(Settings.from_dict(config))
+
+
+def _precision(job: Job) -> str:
+    return str(job.config.get("precision", "float32"))
+
+
+class _Stopped(BaseException):
+    """Raised in a run that is to end now; not an Exception, so that it is no failure of the run."""
+
+
+class _Crew:
+    """A thread for each run that is being done."""
+
+    def __init__(self) -> None:
+        self._told: queue.Queue[tuple[Job, Event]] = queue.Queue()
+        self._threads: dict[str, threading.Thread] = {}
+        self._is_stopping = threading.Event()
+
+    @property
+    def working(self) -> int:
+        return len(self._threads)
+
+    def assign(self, job: Job) -> None:
+        thread = threading.Thread(target=self._do, args=(job,), daemon=True)
+        self._threads[Event("started", job.config).hash] = thread
+        thread.start()
+
+    def event(self, timeout: float | None) -> tuple[Job, Event] | None:
+        """What was told next, waiting no longer than the timeout in seconds; a run that has ended has no thread."""
+        try:
+            # A wait without an end would not notice Ctrl-C everywhere.
+            job, event = self._told.get(timeout=1.0 if timeout is None else min(timeout, 1.0))
+        except queue.Empty:
+            return None
+        if event.is_last or event.kind == "busy":
+            self._threads.pop(event.hash).join()
+        return job, event
+
+    def stop(self) -> None:
+        """Let each run come to the end of its epoch, and no further."""
+        self._is_stopping.set()
+        for thread in self._threads.values():
+            thread.join()
+
+    def _do(self, job: Job) -> None:
+        def tell(event: Event) -> None:
+            if self._is_stopping.is_set():
+                raise _Stopped
+            self._told.put((job, event))
+
+        try:
+            self._told.put((job, attempt(job, tell)))
+        except _Stopped:
+            return

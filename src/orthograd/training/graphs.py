@@ -1,0 +1,140 @@
+"""Training on a GPU: data, network and optimizer stay there, and a step is one replay of a CUDA graph.
+
+A slot is a network with its graphs. Runs that differ in nothing but their seed use it one after another, so graphs
+are captured once; several slots train side by side, each on its stream, since one small network cannot fill a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from .arms import arm_named
+from .compilation import forward_and_loss
+from .config import Config
+from .draws import Draws
+from .objective import optimizer_of
+from .preparation import prepared
+from .steps import one_hot
+from .task import Task, initial_model
+
+WARM_UP = 3  # steps before a capture, in which libraries set themselves up
+
+
+class Slot:
+    """A network and its optimizer at fixed places in the GPU's memory, and the graphs of their steps."""
+
+    seconds_between_checkpoints = 20.0
+    """A checkpoint takes as long as some epochs."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        self._config, self._arm = config, arm_named(config.arm)
+        self.stream = torch.cuda.Stream()
+        self.model = initial_model(config, task.dataset).cuda().train()
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        _drop_counters(self.model)
+        self.optimizer = optimizer_of(config, self.model)
+        self._total = torch.zeros((), device="cuda")
+        self._graphs: dict[int, _Step] = {}
+
+    def begin(self, config: Config, task: Task) -> None:
+        """Put the run of another seed in the place of the last one."""
+        self._dataset, self._images, self._targets = task.dataset, task.images.cuda(), one_hot(task).cuda()
+        size, rest = config.batch_size, len(self._targets) % config.batch_size
+        for count in {min(size, len(self._targets)), rest} - {0} - self._graphs.keys():
+            self._graphs[count] = self._captured(count)
+        initial = initial_model(config, task.dataset).state_dict()
+        for name, value in self.model.state_dict().items():
+            value.copy_(initial[name])
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+        self.model.train()
+
+    def epoch(self, draws: Draws) -> float:
+        """See `Steps.epoch`."""
+        size = self._config.batch_size
+        images, targets = prepared(self._dataset, self._images, self._targets, draws.to(self._images.device), size)
+        images = images.contiguous(memory_format=torch.channels_last)
+        self._total.zero_()
+        for batch, wanted in zip(images.split(size), targets.split(size), strict=True):
+            step = self._graphs[len(batch)]
+            step.images.copy_(batch)
+            step.targets.copy_(wanted)
+            step.graph.replay()
+        return float(self._total) / len(targets)
+
+    def _captured(self, count: int) -> _Step:
+        images = self._dataset.normalised(self._images[:count]).contiguous(memory_format=torch.channels_last)
+        step = _Step(images.clone(memory_format=torch.channels_last), self._targets[:count].clone())
+        # The last, smaller batch of an epoch is not worth a compilation.
+        compute = forward_and_loss(self._config, is_compiled=count == self._config.batch_size)
+
+        def take() -> None:
+            self.optimizer.zero_grad()
+            value = compute(self.model, step.images, step.targets, self._arm)
+            value.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            self._total.add_(value.detach(), alpha=count)
+
+        for _ in range(WARM_UP):
+            take()
+        self.stream.synchronize()
+        with torch.cuda.graph(step.graph, stream=self.stream, capture_error_mode="thread_local"):
+            take()
+        return step
+
+
+@dataclasses.dataclass(eq=False)
+class _Step:
+    """Where a batch is put, and the graph that learns from it."""
+
+    images: Tensor
+    targets: Tensor
+    graph: torch.cuda.CUDAGraph = dataclasses.field(default_factory=torch.cuda.CUDAGraph)
+
+
+class Slots:
+    """The slots of this process, lent to one run at a time."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[Config, int], list[Slot]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lent(self, config: Config, task: Task) -> Iterator[Slot]:
+        """A slot at the beginning of the run; inside the block its stream is the current one."""
+        kind = dataclasses.replace(config, seed=0, epochs=1), len(task.labels)
+        with self._lock:  # captures and compilations one at a time
+            free = self._free.setdefault(kind, [])
+            slot = free.pop() if free else Slot(config, task)
+            with torch.cuda.stream(slot.stream):
+                slot.begin(config, task)
+                slot.stream.synchronize()
+        with torch.cuda.stream(slot.stream):
+            yield slot
+            slot.stream.synchronize()
+        with self._lock:  # after an error it is not lent again
+            free.append(slot)
+
+    def drop(self) -> None:
+        """Give the memory back."""
+        with self._lock:
+            self._free.clear()
+        torch.cuda.empty_cache()
+
+
+SLOTS = Slots()
+
+
+def _drop_counters(model: nn.Module) -> None:
+    """Batch norms count their batches, one kernel each and step, though a fixed momentum does not need the count."""
+    for layer in model.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is not None:
+            layer.num_batches_tracked = None

@@ -1,0 +1,66 @@
+"""The images that a trained network is judged by: clean ones, and shifted ones at five severities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ..datasets import SEVERITIES, SHIFTS, Dataset, shifted
+from .config import Config
+
+Images = tuple[str, Tensor]
+
+
+def judged_by(config: Config, data: Dataset) -> Iterator[Images]:
+    """Names such as "clean" and "fog.3", and images on the run's device."""
+    yield "clean", data.test_images.to(config.device)
+    if config.shifts == "simple":
+        plain = data.test_images.float() / 255 if data.test_images.dtype == torch.uint8 else data.test_images
+        for name in SHIFTS:
+            for severity in SEVERITIES:
+                yield f"{name}.{severity}", shifted(plain, name, severity=severity).to(config.device)
+    elif config.shifts == "cifar10c":
+        yield from _corrupted(config.dataset, config.device, _Shared(data))
+
+
+def source_of_shifts(config: Config) -> str:
+    """Where shifted images come from: "official" files, files "made" before, or "made" as they are needed."""
+    if config.shifts == "cifar10c" and config.dataset == "cifar10":
+        from ..datasets import cifar10c
+
+        return cifar10c.source() or "made"
+    return "none" if config.shifts == "none" else "made"
+
+
+class _Shared:
+    """A data set that caches like its name: runs load it anew, and its test images are always the same."""
+
+    def __init__(self, data: Dataset) -> None:
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Shared) and self.data.name == other.data.name
+
+    def __hash__(self) -> int:
+        return hash(self.data.name)
+
+
+@lru_cache(maxsize=1)
+def _corrupted(dataset: str, device: str, shared: _Shared) -> list[Images]:
+    """The 15 corruptions of CIFAR-10-C at five severities; kept, since every run needs them."""
+    from .. import corruption
+    from ..datasets import cifar10c
+
+    images = shared.data.test_images
+    found = []
+    for name in corruption.CORRUPTIONS:
+        for severity in corruption.SEVERITIES:
+            if dataset == "cifar10" and cifar10c.source() is not None:
+                made = cifar10c.load(name, severity)[0].to(device)
+            else:
+                made = corruption.corrupt(images.to(device), name, severity=severity)
+            found.append((f"{name}.{severity}", made))
+    return found

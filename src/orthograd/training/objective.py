@@ -1,0 +1,42 @@
+"""What a step of training makes small, and by which optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, AdamW, Optimizer
+
+from ..optimizer import attach
+from .arms import Arm, arm_named
+from .config import Config
+
+
+def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy with the targets' probabilities, these smoothed, or with sure samples counting (1 − p)^focus less.
+
+    References: Szegedy et al., "Rethinking the Inception Architecture", 2016; Lin et al., "Focal Loss", 2017,
+    and Mukhoti et al., "Calibrating Deep Neural Networks using Focal Loss", 2020.
+    """
+    if arm.focus:
+        log_p = logits.log_softmax(1)
+        return -(targets * (1 - log_p.exp()).pow(arm.focus) * log_p).sum(1).mean()
+    return functional.cross_entropy(logits, targets, label_smoothing=arm.smoothing)
+
+
+def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
+    """The base optimizer, made orthogonal where the arm says so."""
+    on_gpu = config.device == "cuda"
+    decay, rate = config.weight_decay, config.learning_rate
+    makers: dict[str, Callable[[], Optimizer]] = {
+        "sgd": lambda: SGD(model.parameters(), rate, config.momentum, weight_decay=decay, fused=on_gpu or None),
+        "adamw": lambda: AdamW(model.parameters(), rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu),
+    }
+    if config.optimizer not in makers:
+        raise ValueError(f"expected an optimizer among {', '.join(makers)}, got {config.optimizer}")
+    optimizer = makers[config.optimizer]()
+    options = arm_named(config.arm).orthogonal
+    if options is not None:
+        attach(optimizer, **options)
+    return optimizer

@@ -1,0 +1,67 @@
+"""Runs side by side in threads: the executor for a GPU, which a CPU can try as well."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from orthograd.experiment import ExperimentError, Grid, InProcess, PackedGPU, Store, execute
+from orthograd.experiment.run import run
+from orthograd.training import Config
+from tests.experiment import toy_runs
+from tests.experiment.drivers import INTERRUPTED, Driver
+from tests.experiment.test_kills import assert_all_is_whole, results
+
+
+def test_packed_runs_end_as_those_done_one_by_one(tmp_path, store):
+    grid = toy_runs.grid(7)
+    told = []
+    packed = execute(grid, toy_runs.train, store, executor=PackedGPU(3), on_event=told.append)
+    assert results(packed) == results(execute(grid, toy_runs.train, Store(tmp_path / "alone")))
+    kinds = [event.kind for event in told]
+    assert kinds.count("started") == kinds.count("finished") == 7
+    assert kinds.index("finished") > kinds.index("started") + 2  # several were started before one was finished
+    assert [event.kind for event in _again(grid, store)] == ["skipped"] * 7
+
+
+def _again(grid, store):
+    told = []
+    execute(grid, toy_runs.train, store, executor=PackedGPU(3), on_event=told.append)
+    return told
+
+
+def test_networks_that_start_at_once_start_as_they_would_alone(tmp_path):
+    grid = Grid(
+        Config(epochs=1, seed=seed, arm=arm).as_dict() for seed in range(3) for arm in ("baseline", "orthograd")
+    )
+    packed = execute(grid, run, Store(tmp_path / "packed"), executor=PackedGPU(4))
+    alone = execute(grid, run, Store(tmp_path / "alone"), executor=InProcess())
+    assert [record["losses"] for record in packed] == [record["losses"] for record in alone]
+    assert [record["files"] for record in packed] == [record["files"] for record in alone]
+
+
+def test_a_run_that_fails_does_not_stop_the_others(store):
+    grid = Grid({"epochs": 2, "seed": seed, "how": how} for seed, how in enumerate(["raise", "well", "exit", "well"]))
+    with pytest.raises(ExperimentError, match="2 of 4 runs failed") as caught:
+        execute(grid, toy_runs.fragile, store, executor=PackedGPU(2))
+    assert [failure.config["how"] for failure in caught.value.failures] == ["raise", "exit"]
+    assert [store.get(config).is_finished for config in grid] == [False, True, False, True]
+
+
+def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_path, store):
+    grid = toy_runs.grid(4, epochs=60)
+    driver = Driver(grid, store, PackedGPU(3))
+    assert driver.wait_for("progress")
+    driver.signal(signal.SIGINT, group=False)
+    assert driver.join(10) == INTERRUPTED
+    assert "failed" not in {kind for kind, _ in driver.events()}
+    assert_all_is_whole(grid, store)
+    assert len(grid.plan(store).resumable) == 3
+    assert Driver(grid, store, PackedGPU(3)).join(30) == 0
+    assert [toy_runs.epochs_trained(store.get(config)) for config in grid] == [list(range(60))] * 4
+
+
+def test_the_number_of_runs_is_checked():
+    with pytest.raises(ValueError, match="at least 1 run at a time, got 0"):
+        PackedGPU(0)

@@ -1,0 +1,83 @@
+"""Training on a real GPU: as on the CPU up to rounding, and the same bits alone, packed, resumed and in a used slot."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from orthograd.experiment import InProcess, PackedGPU, Store, execute
+from orthograd.experiment.run import run
+from orthograd.training import ARMS, Config, Task, train, training
+from orthograd.training.graphs import SLOTS
+from orthograd.training.packing import PACKS, fastest_pack
+from orthograd.training.precision import precision
+from tests.training.test_training import Memory
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+ON_GPU = Config(device="cuda", epochs=4, model="cnn_batchnorm", augmentation="crop_flip")
+
+
+def results(config, keeper=None):
+    """Weights, running statistics and losses of a run."""
+    with precision(config.precision), training(config, Task.of(config), keeper=keeper) as trained:
+        state = trained.model.state_dict()
+        return torch.cat([value.flatten().double().cpu() for value in state.values()]), trained.losses
+
+
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_graphs_on_a_gpu_do_what_plain_steps_do_on_a_cpu(arm, optimizer):
+    config = dataclasses.replace(ON_GPU, arm=arm, optimizer=optimizer, learning_rate=0.005, batch_size=24)
+    _, losses = results(config)
+    on_cpu = dataclasses.replace(config, device="cpu")
+    torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
+def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
+    config = dataclasses.replace(ON_GPU, precision=name, arm="orthograd")
+    first, losses = results(config)
+    other, _ = results(dataclasses.replace(config, seed=1))
+    again, same_losses = results(config)
+    SLOTS.drop()
+    new, _ = results(config)
+    assert torch.equal(first, again)
+    assert torch.equal(first, new)
+    assert losses == same_losses
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, monkeypatch):
+    monkeypatch.setattr("orthograd.training.graphs.Slot.seconds_between_checkpoints", 0.0)
+    config = dataclasses.replace(ON_GPU, arm="orthograd", optimizer=optimizer, learning_rate=0.01)
+    memory = Memory(crash_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        results(config, memory)
+    resumed, losses = results(config, memory)
+    whole, all_losses = results(config)
+    assert torch.equal(resumed, whole)
+    assert losses == all_losses
+
+
+@pytest.mark.parametrize("name", ["tf32", "bf16"])
+def test_runs_end_in_the_same_bits_alone_and_packed(tmp_path, name):
+    configs = [
+        dataclasses.replace(ON_GPU, precision=name, model="resnet18", epochs=2, arm=arm, seed=seed).as_dict()
+        for seed in range(3)
+        for arm in ("baseline", "orthograd")
+    ]
+    with precision(name):
+        alone = execute(configs, run, Store(tmp_path / "alone"), executor=InProcess())
+    packed = execute(configs, run, Store(tmp_path / "packed"), executor=PackedGPU(4))
+    for config, one, other in zip(configs, alone, packed, strict=True):
+        assert one["losses"] == other["losses"], config
+        assert one["files"] == other["files"], config  # hashes of all logits
+        assert one["weight_norm"] == other["weight_norm"]
+
+
+def test_the_pack_is_one_that_was_tried():
+    with precision("tf32"):
+        assert fastest_pack(dataclasses.replace(ON_GPU, precision="tf32")) in PACKS
