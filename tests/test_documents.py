@@ -140,7 +140,7 @@ MAY_IMPORT = {
     "models": set(),
     "training": {"corruption", "datasets", "lazy", "models", "optimizer"},
     "experiment": {"calibration", "training"},
-    "report": {"calibration", "statistics"},
+    "report": {"calibration", "lazy", "statistics"},
     "commands": {
         "benchmark",
         "calibration",

@@ -16,6 +16,16 @@ def test_digits_are_split_the_same_way_each_time():
     assert set(first.test_labels.tolist()) == set(range(10))
 
 
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    data, theirs = digits(), load_digits()
+    images, labels = torch.cat([data.test_images, data.train_images]), torch.cat([data.test_labels, data.train_labels])
+    order = torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(images[:, 0], torch.from_numpy(theirs.images).float()[order] / 16)
+    assert torch.equal(labels, torch.from_numpy(theirs.target).long()[order])
+
+
 def test_a_few_of_each_class_are_drawn_by_seed_and_the_rest_is_known():
     data = digits()
     images, labels, left = data.few(5, seed=3)

@@ -171,7 +171,6 @@ def test_own_models_and_data_enter_by_import_path():
         ("model", f"{__name__}:test_losses_by_hand", "takes 0 positional arguments|torch.nn.Module"),
         ("dataset", f"{__name__}:Memory", "to make an orthograd.datasets.Dataset, got Memory"),
         ("arm", "dropout", "an arm among baseline, orthograd"),
-        ("optimizer", "lion", "an optimizer among sgd, adamw, got lion"),
     ],
 )
 def test_what_does_not_exist_is_named(setting, value, words):
@@ -189,6 +188,7 @@ def test_what_does_not_exist_is_named(setting, value, words):
         ({"epoch": 3}, "got epoch"),
         ({"epochs": "3"}, "epochs of int, got '3'"),
         ({"epochs": True}, "epochs of int, got True"),
+        ({"optimizer": "lion"}, "optimizer among sgd, adamw, got lion"),
         ({"augmentation": "flip"}, "augmentation among none, crop_flip, got flip"),
         ({"shifts": "fog"}, "shifts among none, simple, cifar10c, got fog"),
         ({"device": "tpu"}, "device among cpu, cuda, got tpu"),

@@ -7,16 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from ..calibration import CONVENTIONS
 from ..experiment import Executor, ExperimentError, Grid, InProcess, PackedGPU, ProcessPool, Store, StoreError, execute
 from ..experiment.run import run
-from ..report.comparison import TITLES, ArmPair, verdict
-from ..statistics import ComparisonTable
 from ..training import Config
-from .comparison_files import write_comparison
-from .comparison_page import names_of
 from .planning import planned, print_plan
 from .progress import Progress
 
@@ -42,19 +36,10 @@ def compared(
     except ExperimentError as error:
         print(f"{error}\nThe same command tries these again.", file=sys.stderr)
         return FAILED
-    _print_results(console, ArmPair.of(records, baseline=arms[0], candidate=arms[1]), folder)
+    from .comparison_results import print_results  # with scipy: not before the workers have ended, for the memory
+
+    print_results(console, records, arms, folder)
     return 0
-
-
-def _print_results(console: Console, pair: ArmPair, folder: Path) -> None:
-    names = names_of(pair)
-    for title, table in pair.tables.items():
-        console.print(_table(title, table, names))
-    written = write_comparison(pair, names, folder)
-    console.print(verdict(pair.tables["clean"], baseline=names[0], candidate=names[1]))
-    console.print(
-        f"The page: {written[0]}\nAlso written: {', '.join(path.name for path in written[1:])}", soft_wrap=True
-    )
 
 
 def _executor(base: Config, workers: int | None) -> Executor:
@@ -69,18 +54,3 @@ def _executed(console: Console, grid: Grid, store: Store, executor: Executor) ->
     console.print(f"{len(grid)} runs{done}, in {store.folder}", soft_wrap=True)
     with Progress(console, grid) as progress:
         return execute(grid, run, store, executor=executor, on_event=progress.notice)
-
-
-def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
-    """What fits a terminal: means, effect, corrected p and verdict; the files have the rest."""
-    shown = Table("metric", *names, "d", "p, Holm", "verdict", title=f"{title} test images", title_justify="left")
-    inks = {"better": "green", "worse": "red", "equivalent": "cyan", "undecided": "dim"}
-    for row in table:
-        metric = str(row.metric)
-        digits = CONVENTIONS[metric].digits
-        means = [f"{arm.mean:.{digits}f}" for arm in (row.baseline, row.candidate)]
-        effect = f"{row.cohens_d.value:+.2f}"
-        shown.add_row(
-            TITLES[metric], *means, effect, f"{row.corrected_p:.2g}", row.verdict, style=inks.get(row.verdict, "")
-        )
-    return shown

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 
+import torch
 from rich.console import Console
 
 from ..experiment import Grid, ProcessPool, Store
-from ..training import Config, Task, train
+from ..training import Config, Task, initial_model, train
+from ..training.arms import arm_named
 
 TRIAL = 8  # images
 TIMED = 4  # batches
@@ -20,8 +22,20 @@ def planned(base: Config, seeds: int, arms: tuple[str, str]) -> Grid:
         raise ValueError(f"expected two different arms, got {arms[0]} twice")
     configs = [dataclasses.replace(base, arm=arm, seed=seed) for seed in range(seeds) for arm in arms]
     for config in configs[:2]:
-        train(dataclasses.replace(config, epochs=1, device="cpu", precision="float32"), _first(Task.of(config), TRIAL))
+        _try(config)
     return Grid(config.as_dict() for config in configs)
+
+
+@torch.no_grad()
+def _try(config: Config) -> None:
+    """Refuse what cannot be trained."""
+    arm_named(config.arm)
+    task = Task.of(config)
+    logits = initial_model(config, task.dataset)(task.dataset.normalised(task.images[:TRIAL]))
+    expected = len(task.images[:TRIAL]), task.dataset.classes
+    if not isinstance(logits, torch.Tensor) or logits.shape != expected:
+        found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise ValueError(f"expected {config.model} to give logits {expected}, got {found}")
 
 
 def print_plan(console: Console, grid: Grid, store: Store, workers: int | None) -> None:

@@ -16,6 +16,7 @@ from ..training import Config, Task, predicted, training
 from ..training.checkpoint import Keeper
 
 BINS = 10
+MAIN = (*calibration.PAPER, "smooth_ece", "aurc")
 """Of confidence, for every binned metric and for the reliability diagrams."""
 
 
@@ -56,9 +57,11 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
 
 
 def evaluated(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
-    """All metrics of clean test images, and of each shift at each severity."""
+    """All metrics of clean test images, and the main ones of each shift at each severity."""
     return {
-        images: calibration.evaluate(logits, predictions["labels"], bins=BINS).as_dict()["metrics"]
+        images: calibration.evaluate(
+            logits, predictions["labels"], bins=BINS, metrics=calibration.ALL if images == "clean" else MAIN
+        ).as_dict()["metrics"]
         for images, logits in _tested(predictions).items()
     }
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_type_hints
 
 CHOICES = {
+    "optimizer": ("sgd", "adamw"),
     "augmentation": ("none", "crop_flip"),
     "shifts": ("none", "simple", "cifar10c"),
     "device": ("cpu", "cuda"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
@@ -27,15 +25,11 @@ def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
 
 def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
     """The base optimizer, made orthogonal where the arm says so."""
-    on_gpu = config.device == "cuda"
-    decay, rate = config.weight_decay, config.learning_rate
-    makers: dict[str, Callable[[], Optimizer]] = {
-        "sgd": lambda: SGD(model.parameters(), rate, config.momentum, weight_decay=decay, fused=on_gpu or None),
-        "adamw": lambda: AdamW(model.parameters(), rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu),
-    }
-    if config.optimizer not in makers:
-        raise ValueError(f"expected an optimizer among {', '.join(makers)}, got {config.optimizer}")
-    optimizer = makers[config.optimizer]()
+    on_gpu, rate, decay = config.device == "cuda", config.learning_rate, config.weight_decay
+    if config.optimizer == "sgd":
+        optimizer: Optimizer = SGD(model.parameters(), rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
+    else:
+        optimizer = AdamW(model.parameters(), rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
     options = arm_named(config.arm).orthogonal
     if options is not None:
         attach(optimizer, **options)
