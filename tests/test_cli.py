@@ -92,3 +92,14 @@ def test_networks_have_the_size_they_say(network, tensors, elements):
     shapes = NETWORKS[network]()
     assert len(shapes) == tensors
     assert sum(torch.Size(shape).numel() for shape in shapes) == elements
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in ("compare", "report", "evaluate", "data", "bench"))])
+def test_help_imports_nothing_that_takes_long(command):
+    code = (
+        "import sys; from typer.testing import CliRunner; from orthograd.cli import app; "
+        f"done = CliRunner().invoke(app, {[*command, '--help']}); assert done.exit_code == 0, done.output; "
+        "print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"torch", "numpy", "scipy", "matplotlib", "pyarrow", "PIL", "sklearn"}.isdisjoint(run.stdout.split())
