@@ -134,7 +134,7 @@ MAY_IMPORT = {
     "update": {"engine", "options", "partition"},
     "attachment": {"engine", "options", "partition", "update"},
     "optimizer": {"attachment", "options", "partition"},
-    "benchmark": {"calibration", "optimizer"},
+    "benchmark": {"calibration", "corruption", "datasets", "optimizer", "training"},
     "corruption": set(),
     "datasets": {"corruption"},  # where CIFAR-10-C is not at hand, it is made
     "models": set(),

@@ -11,7 +11,7 @@ from orthograd.experiment import InProcess, PackedGPU, Store, execute
 from orthograd.experiment.run import run
 from orthograd.training import ARMS, Config, Task, train, training
 from orthograd.training.graphs import SLOTS
-from orthograd.training.packing import PACKS, fastest_pack
+from orthograd.training.packing import SIZES, fastest_pack
 from orthograd.training.precision import precision
 from tests.training.test_training import Memory
 
@@ -80,4 +80,4 @@ def test_runs_end_in_the_same_bits_alone_and_packed(tmp_path, name):
 
 def test_the_pack_is_one_that_was_tried():
     with precision("tf32"):
-        assert fastest_pack(dataclasses.replace(ON_GPU, precision="tf32")) in PACKS
+        assert fastest_pack(dataclasses.replace(ON_GPU, precision="tf32")) in SIZES

@@ -9,12 +9,14 @@ from functools import partial
 import torch
 
 from .claim import Claim
+from .corruption import corruption_time
 from .cost import graph_cost, step_cost
 from .evaluation import ece_drift, evaluation_cost
 from .memory import extra_memory, synchronisations
 from .precision import precision
 from .radial import update_cosines
 from .temperature import temperature_excess, temperature_time
+from .training import judging_speed, training_speed
 
 
 def measure(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
@@ -41,6 +43,15 @@ def measure_calibration(*, quick: bool = False) -> Iterator[Claim]:
     yield from temperature_excess(samples=1000) if quick else temperature_excess()
     yield from temperature_time(rounds=3) if quick else temperature_time()
     yield from ece_drift(samples=4_000_000) if quick else ece_drift()
+
+
+def measure_training(device: torch.device) -> Iterator[Claim]:
+    """How fast runs are trained and judged on a GPU; on a CPU, how long making CIFAR-10-C takes."""
+    if device.type == "cuda":
+        yield from training_speed()
+        yield from judging_speed()
+    else:
+        yield from corruption_time()
 
 
 def environment(device: torch.device) -> dict[str, str]:

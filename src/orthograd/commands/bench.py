@@ -20,6 +20,9 @@ def bench(
     calibration: Annotated[
         bool, typer.Option("--calibration", help="Measure metrics and temperature fits, not the optimizer; on the CPU.")
     ] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="Measure how fast networks are trained and judged on a GPU.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only the smaller network, fewer rounds.")] = False,
     record: Annotated[Optional[Path], typer.Option(help="Write the figures to this file as JSON.")] = None,  # noqa: UP045 typer reads it on 3.10
 ) -> None:
@@ -38,7 +41,12 @@ def bench(
     console = Console()
     claims = []
     with console.status("measuring …") as status:
-        measured = benchmark.measure_calibration(quick=quick) if calibration else benchmark.measure(chosen, quick=quick)
+        if training:
+            measured = benchmark.measure_training(chosen)
+        elif calibration:
+            measured = benchmark.measure_calibration(quick=quick)
+        else:
+            measured = benchmark.measure(chosen, quick=quick)
         for claim in measured:
             claims.append(claim)
             status.update(f"measured {claim.what}; measuring on …")

@@ -14,6 +14,7 @@ from .. import __version__, calibration
 from ..calibration.calibrators.temperature import TemperatureFit
 from ..training import Config, Task, predicted, training
 from ..training.checkpoint import Keeper
+from ..training.judgement import source_of_shifts
 
 BINS = 10
 MAIN = (*calibration.PAPER, "smooth_ece", "aurc")
@@ -51,9 +52,16 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
         "weight_norm": float(parameters.double().norm()),
         "parameters": parameters.numel(),
         "versions": {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "hardware": {"machine": platform.machine(), "threads": torch.get_num_threads()},
+        "hardware": hardware(settings),
+        "shifts": source_of_shifts(settings),
         "seconds": {"training": ended - started, "evaluation": time.perf_counter() - ended},
     }
+
+
+def hardware(config: Config) -> dict[str, Any]:
+    """What trained and judged the network."""
+    found = {"machine": platform.machine(), "threads": torch.get_num_threads()}
+    return found | {"gpu": torch.cuda.get_device_name()} if config.device == "cuda" else found
 
 
 def evaluated(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:

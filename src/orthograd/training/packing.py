@@ -14,44 +14,64 @@ from .draws import Draws
 from .graphs import SLOTS, Slot
 from .task import Task
 
-PACKS = (1, 2, 3, 4, 6, 8)
+SIZES = (1, 2, 3, 4, 6, 8)
 WORTH_IT = 1.03
 """Gain in speed for which a larger pack is taken."""
 
 
 def fastest_pack(config: Config) -> int:
-    """Train one epoch of ever more runs at once until that gets no faster; what was set up for it is used again."""
-    task, best = Task.of(config), (0, 0.0)
-    with ExitStack() as lent:
+    """How many runs like this one are best done at once; what was set up to find out is used again."""
+    return Packs(config, Task.of(config)).fastest
+
+
+class Packs:
+    """Epochs of ever more runs at once, tried until that gets no faster."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        self._config, self._task = config, task
+        self.seconds_a_run: dict[int, float] = {}
+        """Seconds of an epoch over the number of runs at once."""
+        with ExitStack() as lent:
+            self._try(lent)
+
+    @property
+    def fastest(self) -> int:
+        """The smallest pack that is as good as any, up to what is worth it."""
+        best = min(self.seconds_a_run.values())
+        return next(size for size, seconds in self.seconds_a_run.items() if seconds <= WORTH_IT * best)
+
+    def _try(self, lent: ExitStack) -> None:
         slots: list[Slot] = []
-        for pack in PACKS:
+        for size in SIZES:
             try:
-                slots += [lent.enter_context(SLOTS.lent(config, task)) for _ in range(pack - len(slots))]
-                rate = pack / _seconds(slots, config, task)
+                while len(slots) < size:
+                    slots.append(lent.enter_context(SLOTS.lent(self._config, self._task)))
             except torch.OutOfMemoryError:
-                break
-            if best[0] and rate < WORTH_IT * best[1]:
-                break
-            best = pack, rate
-    if not best[0]:
-        raise torch.OutOfMemoryError(f"expected room for one {config.model} on the GPU, got none")
-    return best[0]
+                if not slots:
+                    raise
+                return
+            seconds = self._seconds(slots) / size
+            slower = self.seconds_a_run and seconds > min(self.seconds_a_run.values())
+            self.seconds_a_run[size] = seconds
+            if slower:
+                return
+
+    def _seconds(self, slots: list[Slot]) -> float:
+        """For an epoch of each slot, all at once; the best of some, since the first ones warm up."""
+        config, task = self._config, self._task
+        draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
+        return min(_epoch_of_all(slots, draws) for _ in range(4))
 
 
-def _seconds(slots: list[Slot], config: Config, task: Task) -> float:
-    """For an epoch of each slot, all at once; the second time, when everything is warm."""
-    draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
-    for _ in range(2):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        threads = [threading.Thread(target=_epoch, args=(slot, draws)) for slot in slots]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        torch.cuda.synchronize()
-        seconds = time.perf_counter() - started
-    return seconds
+def _epoch_of_all(slots: list[Slot], draws: Draws) -> float:
+    threads = [threading.Thread(target=_epoch, args=(slot, draws)) for slot in slots]
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - started
 
 
 def _epoch(slot: Slot, draws: Draws) -> None:

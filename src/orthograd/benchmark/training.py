@@ -1,0 +1,131 @@
+"""How fast networks of the paper train on a GPU, beside a plain loop in the same run; and what judging them takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as Source
+
+from .. import corruption
+from ..datasets import Dataset
+from ..datasets.cifar10.whole import DEVIATION, MEAN
+from ..training.config import RECIPES, Config
+from ..training.graphs import SLOTS
+from ..training.objective import optimizer_of
+from ..training.packing import Packs
+from ..training.precision import precision
+from ..training.prediction import logits
+from ..training.preparation import cropped
+from ..training.task import Task, initial_model
+from .claim import Claim
+from .peers import per_tensor_loop
+
+EPOCH = 5000  # images: a tenth of CIFAR-10
+REACH = {("resnet18", "tf32"): EPOCH / 30_000, ("resnet18", "bf16"): EPOCH / 60_000, ("wide_resnet28_10", "bf16"): 0.45}
+RECIPE = dataclasses.replace(RECIPES["cifar10"], device="cuda", precision="tf32")
+
+
+def training_speed() -> Iterator[Claim]:
+    """Seconds for an epoch of a run: plain, and in the fastest pack; and what ⊥Grad adds in that pack."""
+    task = noise()
+    for (model, name), reach in REACH.items():
+        config = dataclasses.replace(RECIPE, model=model, precision=name)
+        seconds, plain = {}, {}
+        for arm in ("baseline", "orthograd"):
+            with precision(name):
+                seconds[arm] = min(Packs(dataclasses.replace(config, arm=arm), task).seconds_a_run.values())
+            if name == "tf32":
+                plain = {"plain loop": _plain_epoch(dataclasses.replace(config, arm=arm), task)}
+            what = f"an epoch of {model}, {name}, {arm}, s a run"
+            yield Claim(what, seconds[arm], reach, plain)
+        yield Claim(f"⊥Grad's epoch over SGD's, {model}, {name}", seconds["orthograd"] / seconds["baseline"], 1.03)
+        SLOTS.drop()
+
+
+def judging_speed() -> Iterator[Claim]:
+    """Seconds to corrupt 10,000 images in 15 × 5 ways, and for a network to answer for all of them."""
+    data = noise(test=10_000).dataset
+    images = data.test_images.cuda()
+
+    def corrupted() -> list[Tensor]:
+        return [
+            corruption.corrupt(images, name, severity=severity)
+            for name in corruption.CORRUPTIONS
+            for severity in corruption.SEVERITIES
+        ]
+
+    sets = corrupted()
+    yield Claim("15 × 5 × 10,000 images corrupted, s", _seconds(corrupted), 30)
+    for name in ("bf16", "tf32"):
+        config = dataclasses.replace(RECIPE, precision=name)
+        model = initial_model(config, data).cuda().eval()
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+        @torch.no_grad()
+        def answers(config: Config = config, model: torch.nn.Module = model) -> list[Tensor]:
+            return [logits(model, data, part, config) for part in sets]
+
+        with precision(name):
+            answers()
+            yield Claim(f"ResNet-18 judges them, {name}, s", _seconds(answers), 5)
+
+
+def noise(*, test: int = 10) -> Task:
+    """Images of noise in the form of CIFAR-10: what they show takes no time."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (EPOCH + test, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    labels = torch.arange(EPOCH + test) % 10
+    data = Dataset("noise", images[:EPOCH], labels[:EPOCH], images[EPOCH:], labels[EPOCH:], 10, MEAN, DEVIATION)
+    return Task(data, images[:EPOCH], labels[:EPOCH], images[:0], labels[:0])
+
+
+class _OneByOne(Source[tuple[Tensor, Tensor]]):
+    """The usual way: a worker crops, flips and normalises one image at a time."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __len__(self) -> int:
+        return len(self._task.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        offsets, flip = torch.randint(9, (1, 2)), torch.rand(1) < 0.5
+        image = cropped(self._task.images[index : index + 1], offsets, flip)[0]
+        return self._task.dataset.normalised(image), self._task.labels[index]
+
+
+def _plain_epoch(config: Config, task: Task) -> float:
+    """Seconds for an epoch with a DataLoader, eager steps, and for ⊥Grad a loop over the tensors."""
+    model = initial_model(config, task.dataset).cuda()
+    plain = dataclasses.replace(config, arm="baseline")
+    optimizer = optimizer_of(plain, model)
+    optimizer.param_groups[0]["fused"] = None
+    step: Callable[[], object] = per_tensor_loop(optimizer) if config.arm == "orthograd" else optimizer.step
+    workers = min(8, os.cpu_count() or 1)
+    loader = DataLoader(
+        _OneByOne(task), config.batch_size, shuffle=True, num_workers=workers, pin_memory=True, persistent_workers=True
+    )
+
+    def epoch() -> None:
+        for images, labels in loader:
+            optimizer.zero_grad()
+            functional.cross_entropy(model(images.cuda(non_blocking=True)), labels.cuda(non_blocking=True)).backward()
+            step()
+
+    epoch()
+    return _seconds(epoch)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started
