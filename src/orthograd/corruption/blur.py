@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from .draws import Draws
 from .filters import gaussian, outer, zoom_matrix
+from .levels import levels
 from .streaks import streaked
 
 # The mean of equal levels is that level. A sum, which comes in another order on other machines, may fall short of it
@@ -28,7 +29,7 @@ def defocus_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:
     radius, softness = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))[severity - 1]
     kernel = disk(radius, softness).to(images.device)
     reach = len(kernel) // 2
-    planes = images.double().flatten(0, 1)[:, None] / 255
+    planes = levels(images).flatten(0, 1)[:, None]
     padded = functional.pad(planes, (reach, reach, reach, reach), mode="reflect")
     return functional.conv2d(padded, kernel[None, None]).view(images.shape) * 255
 
@@ -97,4 +98,5 @@ def _sum_of_zooms(count: int, height: int, width: int, device: torch.device) -> 
     places = torch.cat([place for place, _ in parts], 1)
     weights = torch.cat([weight for _, weight in parts])
     size = height * width
-    return torch.sparse_coo_tensor(places, weights, (size, size), check_invariants=True).coalesce().to(device)
+    with torch.sparse.check_sparse_tensor_invariants():  # where it is not said whether to check, coalescing warns
+        return torch.sparse_coo_tensor(places, weights, (size, size)).coalesce().to(device)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .draws import Draws
+from .levels import levels
 
 
 def brightness(images: Tensor, severity: int, draws: Draws) -> Tensor:
@@ -29,18 +30,18 @@ def saturate(images: Tensor, severity: int, draws: Draws) -> Tensor:
 def contrast(images: Tensor, severity: int, draws: Draws) -> Tensor:
     """c (x − m) + m with the mean m of each channel of each image."""
     factor = (0.75, 0.5, 0.4, 0.3, 0.15)[severity - 1]
-    levels = images.double() / 255
+    shares = levels(images)
     # A sum of whole numbers is exact in any order.
     mean = images.double().sum((2, 3), keepdim=True) / (255 * images.shape[2] * images.shape[3])
-    return ((levels - mean) * factor + mean) * 255
+    return ((shares - mean) * factor + mean) * 255
 
 
 def _parts(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Value and saturation (n, 1, …) and hue (n, 3, …), where grey has the hue of red, as in HSV."""
-    levels = images.double() / 255
-    value = levels.amax(1, keepdim=True)
-    distance = value - levels
+    shares = levels(images)
+    value = shares.amax(1, keepdim=True)
+    distance = value - shares
     range_ = distance.amax(1, keepdim=True)
-    red = torch.tensor([0.0, 1.0, 1.0], dtype=levels.dtype, device=images.device).view(1, 3, 1, 1)
+    red = torch.tensor([0.0, 1.0, 1.0], dtype=shares.dtype, device=images.device).view(1, 3, 1, 1)
     hue = torch.where(range_ > 0, distance / range_, red)
     return value, range_ / value.clamp_min(1 / 255), hue

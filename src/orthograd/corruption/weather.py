@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .draws import Draws
+from .levels import levels
 from .filters import filtered, zoom_matrix
 from .plasma import plasma
 from .streaks import streaked
@@ -56,6 +57,6 @@ def fog(images: Tensor, severity: int, draws: Draws) -> Tensor:
     height, width = images.shape[2:]
     side = 1 << (max(height, width) - 1).bit_length()
     clouds = plasma(side, decay, draws)[:, None, :height, :width]
-    levels = images.double() / 255
-    brightest = levels.amax((1, 2, 3), keepdim=True)
-    return (levels + amount * clouds) * brightest / (brightest + amount) * 255
+    shares = levels(images)
+    brightest = shares.amax((1, 2, 3), keepdim=True)
+    return (shares + amount * clouds) * brightest / (brightest + amount) * 255

@@ -50,10 +50,9 @@ class Packs:
                 if not slots:
                     raise
                 return
-            seconds = self._seconds(slots) / size
-            slower = self.seconds_a_run and seconds > min(self.seconds_a_run.values())
-            self.seconds_a_run[size] = seconds
-            if slower:
+            best = min(self.seconds_a_run.values(), default=float("inf"))
+            self.seconds_a_run[size] = self._seconds(slots) / size
+            if self.seconds_a_run[size] > best:
                 return
 
     def _seconds(self, slots: list[Slot]) -> float:

@@ -1,0 +1,60 @@
+"""How many runs are packed, on a GPU that is only pretended: what matters here is what is made of the times."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from orthograd.training import Config, Task, packing
+from orthograd.training.packing import Packs
+
+
+class Slots:
+    """Lends as many slots as there is room for."""
+
+    def __init__(self, room):
+        self.room, self.lending = room, 0
+
+    @contextmanager
+    def lent(self, config, task):
+        if self.lending == self.room:
+            raise torch.OutOfMemoryError("no room")
+        self.lending += 1
+        yield object()
+        self.lending -= 1
+
+
+def packs(monkeypatch, seconds, room=100):
+    """What comes of epochs that take so many seconds for 1, 2, 3, 4, 6 and 8 runs at once."""
+    slots = Slots(room)
+    monkeypatch.setattr(packing, "SLOTS", slots)
+    times = dict(zip(packing.SIZES, seconds, strict=False))
+    monkeypatch.setattr(packing, "_epoch_of_all", lambda slots, draws: times[len(slots)])
+    tried = Packs(Config(), Task.of(Config()))
+    assert slots.lending == 0
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tried", "fastest"),
+    [
+        ([1.0, 2.1], 2, 1),  # no gain at all
+        ([1.0, 1.5, 2.0, 2.8], 4, 3),  # 1, 0.75, 0.67, 0.7 a run: the first that is worse ends it
+        ([1.0, 1.4, 2.0, 2.6, 3.8, 5.0], 6, 6),  # the last gain, 0.633 to 0.625 a run, is not worth two runs more
+        ([1.0, 1.2, 1.4, 1.6, 2.0, 2.4], 6, 8),  # better and better
+    ],
+)
+def test_packs_grow_while_they_gain_and_the_smallest_good_one_is_taken(monkeypatch, seconds, tried, fastest):
+    found = packs(monkeypatch, seconds)
+    assert list(found.seconds_a_run) == list(packing.SIZES[:tried])
+    assert found.fastest == fastest
+
+
+def test_a_full_gpu_ends_the_search(monkeypatch):
+    found = packs(monkeypatch, [1.0, 1.4, 1.5, 1.6], room=3)
+    assert list(found.seconds_a_run) == [1, 2, 3]
+    assert found.fastest == 3
+    with pytest.raises(torch.OutOfMemoryError):
+        packs(monkeypatch, [1.0], room=0)
