@@ -54,7 +54,8 @@ def weights(trained):
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_the_same_config_gives_the_same_bits_whatever_the_state_of_the_world(arm, optimizer):
-    config = dataclasses.replace(QUICK, arm=arm, optimizer=optimizer, learning_rate=0.01)
+    model = "cnn_batchnorm"  # has layers of every kind that an arm may act on
+    config = dataclasses.replace(QUICK, arm=arm, optimizer=optimizer, model=model, learning_rate=0.01)
     task = Task.of(config)
     first = train(config, task)
     torch.manual_seed(99)

@@ -8,7 +8,19 @@ from typing import Any
 
 from rich.console import Console
 
-from ..experiment import Executor, ExperimentError, Grid, InProcess, PackedGPU, ProcessPool, Store, StoreError, execute
+from ..experiment import (
+    Event,
+    Executor,
+    ExperimentError,
+    Grid,
+    InProcess,
+    PackedGPU,
+    ProcessPool,
+    Store,
+    StoreError,
+    execute,
+)
+from ..experiment.jobs import OnEvent
 from ..experiment.run import run
 from ..training import Config
 from .planning import planned, print_plan
@@ -29,7 +41,7 @@ def compared(
         print_plan(console, grid, store, workers)
         return 0
     try:
-        records = _executed(console, grid, store, _executor(base, workers))
+        records = executed(console, grid, store, executor_for(base, workers))
     except KeyboardInterrupt:
         print("Stopped. Nothing is lost: the same command goes on from here.", file=sys.stderr)
         return INTERRUPTED
@@ -42,15 +54,24 @@ def compared(
     return 0
 
 
-def _executor(base: Config, workers: int | None) -> Executor:
+def executor_for(base: Config, workers: int | None) -> Executor:
+    """One GPU packed with runs, or processes on the cores; one worker is this process itself."""
     if base.device == "cuda":
         return PackedGPU(workers)
     return InProcess() if workers == 1 else ProcessPool(workers)
 
 
-def _executed(console: Console, grid: Grid, store: Store, executor: Executor) -> list[dict[str, Any]]:
+def executed(
+    console: Console, grid: Grid, store: Store, executor: Executor, *, on_event: OnEvent = lambda event: None
+) -> list[dict[str, Any]]:
+    """Say how much there is to do, do it under a progress bar; the records."""
     plan = grid.plan(store)
     done = f", {len(plan.finished)} of them done" if plan.finished else ""
     console.print(f"{len(grid)} runs{done}, in {store.folder}", soft_wrap=True)
     with Progress(console, grid) as progress:
-        return execute(grid, run, store, executor=executor, on_event=progress.notice)
+
+        def notice(event: Event) -> None:
+            progress.notice(event)
+            on_event(event)
+
+        return execute(grid, run, store, executor=executor, on_event=notice)

@@ -22,13 +22,13 @@ def planned(base: Config, seeds: int, arms: tuple[str, str]) -> Grid:
         raise ValueError(f"expected two different arms, got {arms[0]} twice")
     configs = [dataclasses.replace(base, arm=arm, seed=seed) for seed in range(seeds) for arm in arms]
     for config in configs[:2]:
-        _try(config)
+        trial(config)
     return Grid(config.as_dict() for config in configs)
 
 
 @torch.no_grad()
-def _try(config: Config) -> None:
-    """Refuse what cannot be trained."""
+def trial(config: Config) -> None:
+    """Refuse what cannot be trained, before anything is."""
     arm_named(config.arm)
     task = Task.of(config)
     logits = initial_model(config, task.dataset)(task.dataset.normalised(task.images[:TRIAL]))

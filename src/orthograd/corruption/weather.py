@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from .draws import Draws
-from .levels import levels
 from .filters import filtered, zoom_matrix
+from .levels import levels
 from .plasma import plasma
 from .streaks import streaked
 from .textures import frost_canvas

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..projection import as_real, orthogonal_gradient, rounding_of
 from . import cpu, dense
 from .dense import Pair, Segment
-from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of
+from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of, widest
 
 # Addresses of gradients repeat from step to step; a few alternating sets are remembered.
 REMEMBERED = 8
@@ -79,10 +79,11 @@ class Projector:
     def _planned(self, segments: Sequence[Segment]) -> list[Plan]:
         """The segments in batches that one plan can hold, in an order that is the same on every rank."""
         batches: dict[Any, tuple[list[Segment], list[Segment]]] = defaultdict(lambda: ([], []))
+        whole = widest({mesh for pairs in segments for _, weight in pairs if (mesh := mesh_of(weight)) is not None})
         for pairs in segments:
             parts = [_local(*pair) for pair in pairs]
             rounding = max(rounding_of(part.gradient.dtype) for part in parts)
-            key = self._mesh(pairs), rounding, _device(parts), self._is_for_triton(parts)
+            key = self._mesh(pairs, whole), rounding, _device(parts), self._is_for_triton(parts)
             batches[key][0].append(pairs)
             batches[key][1].append(parts)
         return [self._plan(*batch, mesh, *place) for (mesh, _, *place), batch in batches.items()]
@@ -95,9 +96,9 @@ class Projector:
             return SplitRowsPlan(whole, parts, mesh, renormalize=self.renormalize)
         return ShardedPlan(whole, parts, mesh, plan_class, renormalize=self.renormalize)
 
-    def _mesh(self, pairs: Segment) -> Any:
+    def _mesh(self, pairs: Segment, whole: dict[Any, Any]) -> Any:
         """The one mesh that the vectors are sharded over; None if this rank has all of each."""
-        meshes = {mesh_of(weight) for _, weight in pairs} - {None}
+        meshes = {whole[mesh] for _, weight in pairs if (mesh := mesh_of(weight)) is not None}
         if len(meshes) > 1:
             raise ValueError(f"tensors projected as one vector must share one device mesh, got {meshes}")
         if not meshes or (self.rows and all(has_whole_rows(weight) for _, weight in pairs)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ class SplitRowsPlan:
         self.by_dimensions: dict[tuple[int, ...], list[Pair]] = defaultdict(list)
         for pairs, segment in zip(whole, parts, strict=True):
             for (_, weight), part in zip(pairs, segment, strict=True):
-                self.by_dimensions[_row_splitting_dimensions(weight)].append(part)
+                self.by_dimensions[_row_splitting_dimensions(weight, mesh)].append(part)
 
     def project_(self) -> None:
         """As `ShardedPlan.project_`."""
@@ -82,6 +82,23 @@ def laid_out_like(parameter: Any, gradient: Any) -> Any:
     return gradient.redistribute(parameter.device_mesh, parameter.placements)
 
 
+def widest(meshes: Collection[Any]) -> dict[Any, Any]:
+    """For each mesh the largest of them that it is a part of: tensors on both are then measured in one go.
+
+    Beside tensor parallel, FSDP leaves layers without a plan on its own dimension of the mesh: on the whole mesh they
+    are copies along the other one.
+    """
+    by_size = sorted(meshes, key=lambda mesh: mesh.ndim, reverse=True)
+    return {mesh: next(other for other in by_size if _is_part(mesh, other)) for mesh in by_size}
+
+
+def _is_part(mesh: Any, other: Any) -> bool:
+    if mesh == other:
+        return True
+    names, others = mesh.mesh_dim_names or (None,), other.mesh_dim_names or ()
+    return set(names) < set(others) and set(mesh.mesh.flatten().tolist()) <= set(other.mesh.flatten().tolist())
+
+
 def local(tensor: Any) -> Any:
     """This rank's part of a tensor."""
     return tensor.to_local() if is_dtensor(tensor) else tensor
@@ -89,13 +106,12 @@ def local(tensor: Any) -> Any:
 
 def is_counted(tensor: Any, mesh: Any) -> bool:
     """Whether this rank's part enters the sums over the mesh: of copies only the first does."""
-    placements = tensor.placements if is_dtensor(tensor) else [None] * mesh.ndim
-    return all(_is_sharded(p) or c == 0 for p, c in zip(placements, mesh.get_coordinate(), strict=True))
+    return all(_is_sharded(p) or c == 0 for p, c in zip(_placements(tensor, mesh), mesh.get_coordinate(), strict=True))
 
 
 def has_whole_rows(tensor: Any) -> bool:
     """Whether every row of a tensor lies on one rank: it is cut along its first dimension only."""
-    return not is_dtensor(tensor) or not _row_splitting_dimensions(tensor)
+    return not is_dtensor(tensor) or not _row_splitting_dimensions(tensor, tensor.device_mesh)
 
 
 def reduced(table: Tensor, device_type: str, groups: Sequence[Any]) -> Tensor:
@@ -111,9 +127,19 @@ def reduced(table: Tensor, device_type: str, groups: Sequence[Any]) -> Tensor:
     return torch.stack([sums[:, 0], common, residual], dim=1).to(table.device)
 
 
-def _row_splitting_dimensions(tensor: Any) -> tuple[int, ...]:
+def _row_splitting_dimensions(tensor: Any, mesh: Any) -> tuple[int, ...]:
     """The dimensions of the mesh along which rows are cut."""
-    return tuple(i for i, placement in enumerate(tensor.placements) if getattr(placement, "dim", 0) != 0)
+    return tuple(i for i, placement in enumerate(_placements(tensor, mesh)) if getattr(placement, "dim", 0) != 0)
+
+
+def _placements(tensor: Any, mesh: Any) -> Sequence[Any]:
+    """How a tensor lies along each dimension of a mesh, its own or one that it is a part of; None where it is copied."""
+    if not is_dtensor(tensor):
+        return [None] * mesh.ndim
+    if tensor.device_mesh == mesh:
+        return tensor.placements  # type: ignore[no-any-return]
+    named = dict(zip(tensor.device_mesh.mesh_dim_names, tensor.placements, strict=True))
+    return [named.get(name) for name in mesh.mesh_dim_names]
 
 
 def _group(mesh: Any) -> Any:

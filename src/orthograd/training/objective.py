@@ -9,6 +9,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from ..optimizer import attach
 from .arms import Arm, arm_named
 from .config import Config
+from .layers import confined_to
 
 
 def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
@@ -30,7 +31,7 @@ def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
         optimizer: Optimizer = SGD(model.parameters(), rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
     else:
         optimizer = AdamW(model.parameters(), rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
-    options = arm_named(config.arm).orthogonal
-    if options is not None:
-        attach(optimizer, **options)
+    arm = arm_named(config.arm)
+    if arm.orthogonal is not None:
+        attach(optimizer, **arm.orthogonal, where=confined_to(model, arm.only) if arm.only else None)
     return optimizer

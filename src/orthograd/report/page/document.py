@@ -20,14 +20,14 @@ def page(pair: ArmPair, *, names: tuple[str, str], command: str) -> str:
     title = verdict.headline(pair.tables["clean"], names)
     body = tag(
         "body",
-        _patterns(),
+        page_patterns(),
         tag(
             "main",
             tag("header", tag("p", _about(pair), class_="about"), tag("h1", title), verdict.section(pair, names)),
             (_section(name, content) for name, content in _sections(pair, names, command).items()),
         ),
     )
-    return f"<!DOCTYPE html>\n{tag('html', _head(title), body, lang='en')}\n"
+    return f"<!DOCTYPE html>\n{tag('html', page_head(title), body, lang='en')}\n"
 
 
 def _sections(pair: ArmPair, names: tuple[str, str], command: str) -> Mapping[str, Markup]:
@@ -53,7 +53,8 @@ def _about(pair: ArmPair) -> str:
     return " · ".join(["orthograd compare", *what, f"{len(pair.seeds)} seeds"])
 
 
-def _head(title: str) -> Markup:
+def page_head(title: str) -> Markup:
+    """The head of any page of ours: its title and style, and that nothing comes from outside."""
     style = files(__package__).joinpath("style.css").read_text(encoding="utf-8")
     return tag(
         "head",
@@ -67,8 +68,8 @@ def _head(title: str) -> Markup:
     )
 
 
-def _patterns() -> Markup:
-    """Hatches and dots, once for all diagrams."""
+def page_patterns() -> Markup:
+    """Hatches and dots, once for all diagrams of a page."""
     over = tag(
         "pattern",
         tag("path", d="M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2"),

@@ -82,14 +82,16 @@ def _panel(curve: ReliabilityCurve, kind: str, name: str, identity: str, highest
         f"ECE {curve.ece:.4f}, of which {curve.ece_by_chance:.4f} by chance; accuracy {curve.top1_accuracy:.2f} %, "
         f"mean confidence {100 * curve.mean_confidence:.2f} %: {sides} by {abs(gap):.2f} points."
     )
-    picture = drawing(
-        identity, FRAME, *_marks(curve, highest), title=f"Reliability of {name}, {kind}", description=words
-    )
     return panel(
         f"{name}, {kind}",
         f"ECE {curve.ece:.4f} ({curve.ece_by_chance:.4f} by chance), {sides} by {abs(gap):.2f} points",
-        picture,
+        reliability_drawing(curve, identity, highest, title=f"Reliability of {name}, {kind}", words=words),
     )
+
+
+def reliability_drawing(curve: ReliabilityCurve, identity: str, highest: float, *, title: str, words: str) -> Markup:
+    """Accuracy over confidence, and below it the shares; ``highest`` is the largest share, in per cent."""
+    return drawing(identity, FRAME, *_marks(curve, highest), title=title, description=words)
 
 
 def _marks(curve: ReliabilityCurve, highest: float) -> Iterator[Markup]:

@@ -40,13 +40,13 @@ def _levels(pair: ArmPair) -> int:
 
 
 def _over_all(pair: ArmPair, names: tuple[str, str]) -> Markup:
-    found = {metric: _bands(pair, metric) for metric in MAIN}
+    found = {metric: severity_bands(pair, metric) for metric in MAIN}
     shown = {TITLES[metric]: (metric, bands) for metric, bands in found.items() if bands is not None}
     return _figure("The mean over all shifts", shown, names, FRAME, "three", "severity")
 
 
 def _by_shift(pair: ArmPair, names: tuple[str, str], kinds: Sequence[str], metric: str) -> Markup | None:
-    found = {shift: _bands(pair, metric, shift) for shift in kinds}
+    found = {shift: severity_bands(pair, metric, shift) for shift in kinds}
     shown = {shift: (metric, bands) for shift, bands in found.items() if bands is not None}
     if not shown:
         return None
@@ -54,8 +54,8 @@ def _by_shift(pair: ArmPair, names: tuple[str, str], kinds: Sequence[str], metri
     return _figure(f"{title[0].upper()}{title[1:]} under each shift", shown, names, SMALL, "five", f"shift-{metric}")
 
 
-def _bands(pair: ArmPair, metric: str, shift: str | None = None) -> list[Band] | None:
-    """Of both arms; None where any run has no number."""
+def severity_bands(pair: ArmPair, metric: str, shift: str | None = None) -> list[Band] | None:
+    """Means and ranges of both arms; None where any run has no number."""
     arms = [by_severity(arm, metric, shift=shift) for arm in (pair.baseline, pair.candidate)]
     is_known = all(math.isfinite(value) for arm in arms for run in arm for value in run)
     return [bands_of(arm) for arm in arms] if is_known else None
@@ -74,7 +74,11 @@ def _figure(
     is_shared = len({metric for metric, _ in shown.values()}) == 1
     everything = [value for _, bands in shown.values() for band in bands for value in band.extremes]
     panels = [
-        _panel(f"{key}-{i}", name, metric, bands, names, frame, everything if is_shared else None)
+        panel(
+            name,
+            "",
+            severity_drawing(f"{key}-{i}", name, metric, bands, names, frame, everything if is_shared else None),
+        )
         for i, (name, (metric, bands)) in enumerate(shown.items())
     ]
     return figure(
@@ -88,22 +92,23 @@ def _figure(
     )
 
 
-def _panel(
+def severity_drawing(
     identity: str,
     title: str,
     metric: str,
     bands: Sequence[Band],
     names: tuple[str, str],
-    frame: Frame,
-    extent: Sequence[float] | None,
+    frame: Frame = FRAME,
+    extent: Sequence[float] | None = None,
 ) -> Markup:
+    """A metric over severity, both arms with their ranges; ``extent`` are values that the axis must show."""
     form = f".{min(3, CONVENTIONS[metric].digits)}f"
     words = " ".join(f"{name}: {listed(band.mean, form)}." for name, band in zip(names, bands, strict=True))
     y = around(extent or [value for band in bands for value in band.extremes], *frame.y)
     levels = len(bands[0].mean)
     x = Scale(0, max(1, levels - 1), frame.left + 8, frame.width - frame.right - 8)
     axes = joined(left_axis(frame, y), bottom_axis(frame, ((x(i), str(i)) for i in range(levels)), label="severity"))
-    picture = drawing(
+    return drawing(
         identity,
         frame,
         axes,
@@ -111,7 +116,6 @@ def _panel(
         title=f"{title} over severity",
         description=f"Means at severities 0 to {levels - 1}. {words}",
     )
-    return panel(title, "", picture)
 
 
 def _curves(bands: Sequence[Band], x: Scale, y: Scale) -> Iterator[Markup]:
