@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: compare test test-all bench format clean
+.PHONY: compare test test-all reproduce reproduce-check bench format clean
 
 compare: .venv/ready
 	$(BIN)/orthograd compare
@@ -15,6 +15,12 @@ test: .venv/ready
 
 test-all: test
 	$(BIN)/pytest -m slow
+
+reproduce: .venv/ready
+	$(BIN)/orthograd reproduce paper --device cuda --export docs/results/reproduction
+
+reproduce-check: .venv/ready
+	$(BIN)/python -m orthograd.paper.document --check
 
 bench: .venv/ready
 	$(BIN)/orthograd bench

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,6 +20,23 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def frost(request: pytest.FixtureRequest) -> Iterator[list[Tensor]]:
+    """The photographs of frost, in the data folder: fetched once and kept between sessions."""
+    from orthograd.corruption import fetch_frost, frost_textures
+
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            frost_textures()
+        except FileNotFoundError:
+            patch.setenv("ORTHOGRAD_DATA", str(request.config.cache.mkdir("orthograd")))
+            try:
+                fetch_frost()
+            except RuntimeError as error:
+                pytest.skip(f"the photographs of frost cannot be had here: {error}")
+        yield frost_textures()
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:

@@ -14,7 +14,7 @@ from orthograd.benchmark import Claim, suite
 from orthograd.benchmark.claim import interleaved, ratios
 from orthograd.benchmark.memory import peak
 from orthograd.benchmark.shapes import NETWORKS
-from orthograd.cli import app
+from orthograd.cli import COMMANDS, app
 
 
 def test_module_runs_and_help_teaches():
@@ -94,7 +94,7 @@ def test_networks_have_the_size_they_say(network, tensors, elements):
     assert sum(torch.Size(shape).numel() for shape in shapes) == elements
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in ("compare", "report", "evaluate", "data", "bench"))])
+@pytest.mark.parametrize("command", [[], *([command.__name__] for command in COMMANDS)])
 def test_help_imports_nothing_that_takes_long(command):
     code = (
         "import sys; from typer.testing import CliRunner; from orthograd.cli import app; "

@@ -149,3 +149,27 @@ def test_a_model_and_data_of_one_s_own_enter_by_import_path(tmp_path):
         [sys.executable, "-m", "orthograd", *command, "--out", "out"], cwd=tmp_path, env=environment, check=True
     )
     assert len(list(Path(tmp_path).glob("out/runs/*/record.json"))) == 4
+
+
+@pytest.mark.slow
+def test_the_path_of_cifar10_works_on_a_few_images(tmp_path, frost):
+    """Bytes for pixels, crops and flips, a residual network, and all 15 corruptions at five severities."""
+    (tmp_path / "few.py").write_text(
+        "import torch\n"
+        "from orthograd.datasets import Dataset\n"
+        "def data():\n"
+        "    noise = torch.rand(80, 3, 32, 32, generator=torch.Generator().manual_seed(0))\n"
+        "    images = (256 * noise).to(torch.uint8)\n"
+        "    labels = torch.arange(80) % 2\n"
+        "    return Dataset('few', images, labels, images[:20], labels[:20], 2, (0.5,) * 3, (0.25,) * 3)\n"
+    )
+    command = ["compare", "--dataset", "few:data", "--model", "resnet18", "--labels-per-class", "8", "--epochs", "1"]
+    command += ["--seeds", "2", "--augmentation", "crop_flip", "--corruptions", "--workers", "1", "--out", "out"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-m", "orthograd", *command], cwd=tmp_path, env=environment, check=True)
+    records = list(Store(tmp_path / "out" / "runs").runs())
+    assert len(records) == 4
+    for record in records:
+        assert len(record["metrics"]) == 1 + 15 * 5
+        assert record["shifts"] == "made"
+    assert "--corruptions" in (tmp_path / "out" / "report.html").read_text()

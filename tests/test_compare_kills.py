@@ -1,4 +1,4 @@
-"""`orthograd compare` killed again and again: the runs end in the same bits, and no epoch is done twice but the last."""
+"""`orthograd compare` killed again and again: the runs end in the same bits, and no kill costs more than an epoch."""
 
 from __future__ import annotations
 

@@ -16,11 +16,14 @@ from .commands.compare import compare
 from .commands.data import data
 from .commands.evaluate import evaluate
 from .commands.report import report
+from .commands.reproduce import reproduce
+
+COMMANDS = (compare, report, evaluate, reproduce, data, bench)
 
 app = typer.Typer(
     help="⊥Grad: gradients orthogonal to the weights they change.", no_args_is_help=True, add_completion=False
 )
-for command in (compare, report, evaluate, data, bench):
+for command in COMMANDS:
     app.command()(command)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -47,6 +47,7 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
         },
         "metrics": evaluated(predictions),
         "after_temperature": scaled,
+        "after_temperature_on_test": after_temperature_on_test(predictions),
         "reliability": reliability(predictions, None if scaled is None else scaled["temperature"]),
         "losses": trained.losses,
         "weight_norm": float(parameters.double().norm()),
@@ -55,6 +56,7 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
         "hardware": hardware(settings),
         "shifts": source_of_shifts(settings),
         "seconds": {"training": ended - started, "evaluation": time.perf_counter() - ended},
+        "ended": time.time(),
     }
 
 
@@ -78,14 +80,22 @@ def after_temperature(predictions: dict[str, Tensor]) -> dict[str, Any] | None:
     """The metrics of clean test images after the temperature that suits held-out images best; None without such."""
     if "logits.held_out" not in predictions:
         return None
-    fit: TemperatureFit = calibration.fit_temperatures(
-        predictions["logits.held_out"][None], predictions["labels.held_out"]
-    )[0]
-    logits = predictions["logits.clean"].double() / fit.temperature
+    return _scaled(predictions, "logits.held_out", "labels.held_out", calibration.ALL)
+
+
+def after_temperature_on_test(predictions: dict[str, Tensor]) -> dict[str, Any]:
+    """The same after the temperature that suits the test images themselves: the best that there could be."""
+    return _scaled(predictions, "logits.clean", "labels", MAIN)
+
+
+def _scaled(predictions: dict[str, Tensor], logits: str, labels: str, metrics: Sequence[str]) -> dict[str, Any]:
+    fit: TemperatureFit = calibration.fit_temperatures(predictions[logits][None], predictions[labels])[0]
+    scaled = predictions["logits.clean"].double() / fit.temperature
+    found = calibration.evaluate(scaled, predictions["labels"], bins=BINS, metrics=metrics)
     return {
         "temperature": float(fit.temperature),
         "certificate": str(fit),
-        "metrics": calibration.evaluate(logits, predictions["labels"], bins=BINS).as_dict()["metrics"],
+        "metrics": found.as_dict()["metrics"],
     }
 
 

@@ -1,0 +1,143 @@
+"""How `orthograd reproduce` goes about it: plan, train what is missing, and make every file from the records."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from ..experiment import Event, ExperimentError, Grid, Store, config_hash
+from ..paper.evidence import Evidence
+from ..paper.experiments import Experiment, named, runs_in_order
+from ..paper.settings import Scale
+from ..training import Config
+from .comparing import FAILED, INTERRUPTED, Failures, executed, executor_for
+from .planning import trial
+from .reproduction_plan import print_reproduction_plan
+
+__all__ = ["INCOMPLETE", "Failures", "Request", "reproduced"]
+
+INCOMPLETE = 3
+"""The exit code when the minutes were up before all runs were done."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for: an experiment or a group, at which scale, and where things lie."""
+
+    name: str
+    scale: Scale
+    folder: Path
+    export: Path | None = None
+    workers: int | None = None
+    minutes: float | None = None
+    is_rebuild: bool = False
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        """The experiments of that name."""
+        return named(self.name)
+
+    @property
+    def store(self) -> Store:
+        """Where runs lie."""
+        return Store(self.folder / "runs")
+
+    def evidence(self) -> Evidence:
+        """The records there are now, in the store and among those that were exported."""
+        return Evidence.of(self.scale, store=self.store, folder=self.export)
+
+    def missing(self, evidence: Evidence) -> list[list[Config]]:
+        """The runs still to be done, experiment by experiment."""
+        found = runs_in_order(self.experiments, self.scale).values()
+        groups = ([run for run in runs if config_hash(run.as_dict()) not in evidence.records] for runs in found)
+        return [group for group in groups if group]
+
+
+class _TimeIsUp(KeyboardInterrupt):
+    """Ends training as Ctrl-C does: every run goes on from its checkpoint next time."""
+
+
+def reproduced(request: Request, *, dry_run: bool) -> int:
+    """Do all that the command does; its exit code."""
+    console = Console()
+    if request.export is not None and replace(request.scale, seeds=None) != Scale():
+        raise ValueError(f"expected the paper's setting, on a GPU in tf32, for records to export, got {request.scale}")
+    evidence = request.evidence()
+    if dry_run:
+        print_reproduction_plan(console, request.experiments, evidence)
+        return 0
+    if request.scale.departures:
+        console.print(f"Not the paper's setting: {', '.join(request.scale.departures)}.", soft_wrap=True)
+    missing = request.missing(evidence)
+    runs = sum(map(len, runs_in_order(request.experiments, request.scale).values()))
+    console.print(f"{request.name}: {runs} runs, {runs - sum(map(len, missing))} of them done.")
+    code = 0 if request.is_rebuild else _trained(console, request, missing)
+    if code not in (INTERRUPTED, FAILED):
+        _write(console, request)
+    return code
+
+
+def _trained(console: Console, request: Request, groups: Sequence[list[Config]]) -> int:
+    """Train what is missing; nothing is begun where any of it cannot be."""
+    deadline = None if request.minutes is None else time.monotonic() + 60 * request.minutes
+
+    def watch(event: Event) -> None:
+        if deadline is not None and time.monotonic() > deadline:
+            raise _TimeIsUp
+
+    for group in groups:
+        _require_device(group[0])
+        trial(group[0])
+    try:
+        for group, following in zip_longest(groups, groups[1:]):
+            grid = Grid(config.as_dict() for config in group)
+            executed(console, grid, request.store, executor_for(group[0], request.workers), on_event=watch)
+            if following and group[0].device == "cuda" and _network(group[0]) != _network(following[0]):
+                _free_gpu()
+    except _TimeIsUp:
+        print("The minutes are up. Nothing is lost: the same command goes on from here.", file=sys.stderr)
+        return INCOMPLETE
+    except KeyboardInterrupt:
+        print("Stopped. Nothing is lost: the same command goes on from here.", file=sys.stderr)
+        return INTERRUPTED
+    except ExperimentError as error:
+        print(f"{error}\nThe same command tries these again.", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _require_device(config: Config) -> None:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("expected a GPU for the runs that are missing, got none; --device cpu is for small tries")
+
+
+def _network(config: Config) -> Config:
+    """What a place on the GPU is kept for, whatever arm and seed."""
+    return replace(config, arm="baseline", seed=0, epochs=1)
+
+
+def _free_gpu() -> None:
+    """The next networks need the memory."""
+    from ..training.graphs import SLOTS
+
+    SLOTS.drop()
+
+
+def _write(console: Console, request: Request) -> None:
+    from .reproduction_files import write_reproduction  # with scipy: not before the workers have ended
+
+    evidence = request.evidence()
+    written = write_reproduction(evidence, request.experiments, request.folder)
+    console.print(f"The page: {written[0]}", soft_wrap=True)
+    console.print(f"Also written: {', '.join(path.name for path in written[1:])}", soft_wrap=True)
+    if request.export is not None:
+        whole = Evidence.of(Scale(), store=request.store, folder=request.export)
+        for path in whole.write(request.export, request.experiments):
+            console.print(f"Records: {path}", soft_wrap=True)

@@ -1,0 +1,27 @@
+"""What `orthograd reproduce` writes beside the runs: the page, a table for each experiment, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..paper.blocks import Picture, as_markdown
+from ..paper.contents import contents
+from ..paper.evidence import Evidence
+from ..paper.experiments import Experiment
+from ..paper.page import as_page
+from ..paper.parts import part_of
+from .comparison_files import write_text
+
+
+def write_reproduction(evidence: Evidence, experiments: Sequence[Experiment], folder: Path) -> list[Path]:
+    """Write reproduction.html and .md about everything, tables/NAME.md of these experiments, and figures."""
+    blocks = contents(evidence)
+    texts = {
+        "reproduction.html": as_page(blocks),
+        "reproduction.md": as_markdown(blocks, figures="figures"),
+        **{f"figures/{block.name}": block.svg for block in blocks if isinstance(block, Picture)},
+    }
+    for experiment in experiments:
+        texts[f"tables/{experiment.name}.md"] = as_markdown(part_of(experiment, evidence), figures="../figures")
+    return [write_text(folder / name, text) for name, text in texts.items()]

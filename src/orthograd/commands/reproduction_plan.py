@@ -1,0 +1,47 @@
+"""What `orthograd reproduce --dry-run` shows: runs done and missing, and the GPU minutes that these take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from ..paper.cost import Rates, rates
+from ..paper.evidence import Evidence, runs_of
+from ..paper.experiments import Experiment
+from ..training import Config
+
+
+def print_reproduction_plan(console: Console, experiments: Sequence[Experiment], evidence: Evidence) -> None:
+    """A line for each experiment; runs that an earlier line counts are not counted again."""
+    speed, seen = rates(evidence.records.values()), set[str]()
+    table = Table("experiment", "runs", "done", "shared with the above", "missing", "minutes", title="The plan")
+    whole: list[Config] = []
+    for experiment in experiments:
+        configs = runs_of(experiment, evidence.scale)
+        left = [config for name, config in configs.items() if name not in evidence.records and name not in seen]
+        shared = sum(name in seen for name in configs)
+        done = sum(name in evidence.records and name not in seen for name in configs)
+        cells = [len(configs), done, shared, len(left)]
+        table.add_row(experiment.name, *map(str, cells), minutes(left, speed))
+        whole += left
+        seen.update(configs)
+    console.print(table)
+    console.print(
+        f"{len(whole)} runs to do. Minutes of the GPU: {minutes(whole, speed)} ({speed.source}).", soft_wrap=True
+    )
+    if evidence.scale.departures:
+        console.print(f"Not the paper's setting: {', '.join(evidence.scale.departures)}.", soft_wrap=True)
+
+
+def minutes(configs: Sequence[Config], speed: Rates) -> str:
+    """What runs take together; "?" for those that nothing is known of.
+
+    >>> minutes([], Rates({}, 0.0, ""))
+    '0'
+    """
+    known = [seconds for config in configs if (seconds := speed.seconds(config)) is not None]
+    unknown = len(configs) - len(known)
+    text = f"{sum(known) / 60:.1f}" if known else "" if unknown else "0"
+    return f"{text} + ? for {unknown} runs".removeprefix(" + ") if unknown else text

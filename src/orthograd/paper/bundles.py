@@ -1,0 +1,69 @@
+"""Records that travel with the source: all runs of a setting and an arm in one small file, whole and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..experiment import StoreError, config_hash
+from ..experiment.durable import write
+from ..experiment.plain import canonical_json, read_object, sha256
+from .columns import as_text, columns_of, rows_of
+
+FORMAT = "runs of orthograd as columns, 1"
+Record = Mapping[str, Any]
+
+
+def bundle_path(folder: Path, setting: str, arm: str) -> Path:
+    """Where the runs of a setting and an arm lie."""
+    return folder / f"{setting}-{arm}.json"
+
+
+def write_bundle(path: Path, records: Iterable[Record]) -> Path:
+    """Write records by seed; the same records give the same bytes, and each comes back as it was."""
+    whole = sorted((json.loads(canonical_json(dict(record))) for record in records), key=_seed)
+    for record in whole:
+        _check(path, record)
+    columns = {"format": FORMAT, "count": len(whole), "runs": columns_of(whole)}
+    if rows_of(columns["runs"], len(whole)) != whole:
+        raise ValueError(f"{path}: expected records that columns give back, got others")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, as_text(columns).encode())
+    return path
+
+
+def read_bundle(path: Path) -> list[dict[str, Any]]:
+    """The records, in the order of their seeds; StoreError, naming the file, where one is not as it was written."""
+    found = read_object(path)
+    if found.get("format") != FORMAT:
+        raise StoreError(f"{path}: expected the format {FORMAT!r}, got {found.get('format')!r}")
+    try:
+        records: list[dict[str, Any]] = rows_of(found["runs"], int(found["count"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{path}: expected columns of runs, got {error!r}") from error
+    for record in records:
+        _check(path, record)
+    return records
+
+
+def read_bundles(folder: Path) -> dict[str, dict[str, Any]]:
+    """Every record in a folder by its hash."""
+    records = [record for path in sorted(folder.glob("*.json")) for record in read_bundle(path)]
+    return {record["hash"]: record for record in records}
+
+
+def _check(path: Path, record: Record) -> None:
+    """A record says by itself what its bytes and its config hash to."""
+    if missing := [name for name in ("config", "hash", "sha256", "metrics") if name not in record]:
+        raise StoreError(f"{path}: expected whole records, got one without {', '.join(missing)}")
+    content = {name: part for name, part in record.items() if name != "sha256"}
+    if record["sha256"] != sha256(canonical_json(content, name="record").encode()):
+        raise StoreError(f"{path}: the record of run {record['hash']} was changed after it was written")
+    if record["hash"] != config_hash(record["config"]):
+        raise StoreError(f"{path}: the record {record['hash']} belongs to run {config_hash(record['config'])}")
+
+
+def _seed(record: Record) -> int:
+    return int(record["config"]["seed"])

@@ -1,0 +1,125 @@
+"""The whole document as blocks: what was run, how it is judged, each experiment, and what follows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..report.comparison import ArmPair
+from .blocks import Block, ByHand, Heading, Items, Words, table
+from .bundles import bundle_path
+from .cost import minutes_of
+from .differences import differences_of
+from .evidence import Evidence
+from .experiments import EXPERIMENTS, Experiment
+from .judgement import VERDICTS
+from .parts import answer_of, name_of, names_of, part_of, shown
+
+RULE = (
+    "**A mean is reproduced** if the paper's number lies where a mean of the paper's number of seeds should fall, "
+    "given our seeds: x̄ ± t s √(1/n + 1/m), 95 %, widened by the paper's rounding, with x̄ and s of our n seeds and m "
+    "seeds of the paper. Where the paper calls the difference significant (p ≤ 0.05), ours must have its sign as well.",
+    "**Same direction, different size**: outside that range, but our difference between the arms has the sign of the "
+    "paper's, or neither of us finds one by the paper's own test.",
+    "**Not reproduced**: anything else.",
+    "**An effect size is reproduced** if both d differ by no more than their 95 % intervals, added in squares, allow, "
+    "and the finding about the difference is the same. Where the paper prints p without d, d is the one that p stands "
+    "for. Its intervals and p follow from d and the number of seeds, so they have no verdict of their own.",
+    "**Cannot mean what it says**: the number contradicts others of the paper; the reason stands below its table.",
+    "One in twenty true numbers falls outside a 95 % range. The verdicts are not corrected for being many.",
+)
+STATISTICS = (
+    "Differences are first − second arm. *As the paper did*: Cohen's d with the normal interval, and the independent "
+    "t-test. *As it should be*: runs of a seed share their images, initial weights and batches, so differences are "
+    "taken by pairs; p is corrected by Holm's rule for the rows of a table, or of an arm in it; and that accuracy is "
+    "unchanged is tested as equality within one point, for no significant difference is no equality."
+)
+
+
+def contents(evidence: Evidence, *, records: str | None = None) -> list[Block]:
+    """The document; ``records`` is where files of records lie, seen from it."""
+    return list(_contents(evidence, records))
+
+
+def _contents(evidence: Evidence, records: str | None) -> Iterator[Block]:
+    yield Heading(1, "The paper, run again")
+    yield Words(
+        "Every number of *OrthoGrad Improves Neural Calibration* beside ours. This page is made from the records of "
+        "our runs and from nothing else: `python -m orthograd.paper.document --check` fails where it says something "
+        "that they do not."
+    )
+    if evidence.scale.departures:
+        told = ", ".join(evidence.scale.departures)
+        yield Words(f"**This is not the paper's setting, but a smaller try: {told}. Its verdicts mean nothing.**")
+    yield Heading(2, "What was run")
+    yield _overview(evidence, records)
+    yield Heading(2, "How it is judged")
+    yield Items(RULE)
+    yield Words(STATISTICS)
+    yield from _summary(evidence)
+    for title, is_of_the_paper in (("The paper", True), ("Beyond the paper", False)):
+        yield Heading(2, title)
+        for experiment in EXPERIMENTS.values():
+            if experiment.is_of_the_paper == is_of_the_paper:
+                yield from part_of(experiment, evidence)
+    yield Heading(2, "When to use ⊥Grad, when not")
+    yield from _when(evidence)
+    yield ByHand("when", "Not written yet.")
+
+
+def _overview(evidence: Evidence, records: str | None) -> Block:
+    rows = []
+    for experiment in EXPERIMENTS.values():
+        done, planned = evidence.done(experiment)
+        runs = [run for arm in experiment.arms for run in evidence.arm(experiment, arm)]
+        rows.append(
+            [
+                experiment.title,
+                f"`orthograd reproduce {experiment.name}`",
+                f"{done} of {planned}",
+                f"{minutes_of(runs):.1f}" if runs else "–",
+                _links(experiment, evidence, records),
+            ]
+        )
+    return table(("experiment", "command", "runs", "minutes", "records"), rows)
+
+
+def _links(experiment: Experiment, evidence: Evidence, records: str | None) -> str:
+    known = [arm for arm in experiment.arms if evidence.arm(experiment, arm)]
+    if records is None or not known:
+        return "–"
+    return ", ".join(f"[{arm}]({bundle_path(Path(records), experiment.setting, arm).as_posix()})" for arm in known)
+
+
+def _summary(evidence: Evidence) -> Iterator[Block]:
+    rows = []
+    for experiment in EXPERIMENTS.values():
+        answer = answer_of(experiment, evidence)
+        if answer is not None:
+            counts = Counter(answer.verdicts())
+            rows.append([experiment.title, *(str(counts[verdict] or "") for verdict in VERDICTS)])
+    yield Words("How many numbers got which verdict:")
+    yield table(("table", *VERDICTS), rows)
+
+
+def _when(evidence: Evidence) -> Iterator[Block]:
+    """What the records show of ⊥Grad, setting by setting, without a word more."""
+    found: dict[tuple[str, str, str], str] = {}
+    for experiment in EXPERIMENTS.values():
+        for arm in experiment.arms[1:]:
+            pair = evidence.pair(experiment, arm)
+            if pair is not None:  # the first experiment of a setting that has the pair has the most seeds
+                found.setdefault((experiment.setting, *pair.arms), _in_short(experiment, arm, pair))
+    yield Items(tuple(found.values()) or ("No records yet, so nothing can be said.",))
+
+
+def _in_short(experiment: Experiment, arm: str, pair: ArmPair) -> str:
+    """One arm against the first, in a line."""
+    clean = differences_of(pair, shown("clean"))
+    ece, accuracy = clean["clean.ece"], clean["clean.top1_accuracy"]
+    return (
+        f"{experiment.title}, {name_of(experiment, arm)} against {names_of(experiment)[0]}, {len(pair.seeds)} seeds: "
+        f"ECE {ece.means[0]:.3f} → {ece.means[1]:.3f} ({ece.verdict}), "
+        f"accuracy {accuracy.means[0]:.2f} → {accuracy.means[1]:.2f} % ({accuracy.verdict})."
+    )

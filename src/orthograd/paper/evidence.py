@@ -1,0 +1,86 @@
+"""What there is to go by: the records of the runs that experiments consist of, wherever they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..experiment import Store, config_hash
+from ..report.comparison import ArmPair
+from ..training import Config
+from .bundles import bundle_path, read_bundles, write_bundle
+from .experiments import EXPERIMENTS, Experiment
+from .settings import Scale
+
+Record = Mapping[str, Any]
+
+
+@lru_cache(maxsize=256)
+def runs_of(experiment: Experiment, scale: Scale) -> Mapping[str, Config]:
+    """The configs of an experiment by their hashes."""
+    return {config_hash(config.as_dict()): config for config in experiment.configs(scale)}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Records by the hashes of their configs, and the scale at which experiments were run."""
+
+    records: Mapping[str, Record] = field(default_factory=dict)
+    scale: Scale = field(default_factory=Scale)
+    _pairs: dict[tuple[str, str], ArmPair | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, scale: Scale, *, store: Store | None = None, folder: Path | None = None) -> Evidence:
+        """The records of a store and of a folder of bundles that belong to our experiments at this scale."""
+        carried = {} if folder is None else read_bundles(folder)
+        wanted = {name: run for each in EXPERIMENTS.values() for name, run in runs_of(each, scale).items()}
+        found: dict[str, Record] = {}
+        for name, config in wanted.items():
+            if name in carried:
+                found[name] = carried[name]
+            elif store is not None and (run := store.get(config.as_dict())).is_finished:
+                found[name] = run.record()
+        return cls(found, scale)
+
+    def arm(self, experiment: Experiment, arm: str) -> tuple[Record, ...]:
+        """The runs of an arm that are there, by seed."""
+        hashes = runs_of(experiment, self.scale)
+        return tuple(self.records[name] for name, run in hashes.items() if run.arm == arm and name in self.records)
+
+    def pair(self, experiment: Experiment, candidate: str | None = None) -> ArmPair | None:
+        """The first arm with another one (the second if not said); None with fewer than two seeds of both."""
+        key = experiment.name, candidate or experiment.arms[1]
+        if key not in self._pairs:  # its tables take a while
+            self._pairs[key] = self._paired(experiment, key[1])
+        return self._pairs[key]
+
+    def _paired(self, experiment: Experiment, candidate: str) -> ArmPair | None:
+        arms = {arm: self.arm(experiment, arm) for arm in (experiment.arms[0], candidate)}
+        seeds = [{run["config"]["seed"] for run in runs} for runs in arms.values()]
+        if len(seeds[0] & seeds[1]) < 2:
+            return None
+        runs = [run for each in arms.values() for run in each]
+        return ArmPair.of(runs, baseline=experiment.arms[0], candidate=candidate)
+
+    def done(self, experiment: Experiment) -> tuple[int, int]:
+        """How many runs are there, and how many there should be."""
+        hashes = runs_of(experiment, self.scale)
+        return sum(name in self.records for name in hashes), len(hashes)
+
+    def write(self, folder: Path, experiments: Iterable[Experiment]) -> list[Path]:
+        """Write a bundle for each setting and arm of these experiments, with all runs of it that are there."""
+        written: dict[Path, None] = {}
+        for experiment in experiments:
+            for arm in experiment.arms:
+                path = bundle_path(folder, experiment.setting, arm)
+                runs = self._of_setting(experiment.setting, arm)
+                if runs and path not in written:
+                    written[write_bundle(path, runs)] = None
+        return list(written)
+
+    def _of_setting(self, setting: str, arm: str) -> list[Record]:
+        shared = [each for each in EXPERIMENTS.values() if each.setting == setting and arm in each.arms]
+        return list({run["hash"]: run for each in shared for run in self.arm(each, arm)}.values())

@@ -1,0 +1,170 @@
+"""Each experiment as data: which runs it consists of, and which numbers of the paper it answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..training import Config
+from .settings import Scale
+
+PAIR = ("baseline", "orthograd")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Arms over seeds in one setting; the first arm is what the others are compared with.
+
+    ``answers`` names a section of claims.json. Experiments that share setting and arm share their runs.
+    """
+
+    name: str
+    title: str
+    question: str
+    setting: str
+    seeds: int
+    arms: tuple[str, ...] = PAIR
+    answers: str | None = None
+    is_of_the_paper: bool = False
+
+    def configs(self, scale: Scale | None = None) -> Iterator[Config]:
+        """Seed by seed, so that pairs are complete early."""
+        scale = scale or Scale()
+        base = scale.applied(self.setting)
+        for seed in range(scale.seeds or self.seeds):
+            yield from (dataclasses.replace(base, arm=arm, seed=seed) for arm in self.arms)
+
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            "table1",
+            "Table 1: ResNet-18",
+            "Is the same network as accurate and less overconfident when trained with ⊥Grad?",
+            "resnet18",
+            20,
+            answers="table1_resnet18",
+            is_of_the_paper=True,
+        ),
+        Experiment(
+            "temperature",
+            "Temperature scaling",
+            "What is left of the difference once one number, fitted afterwards, divides all logits?",
+            "resnet18",
+            20,
+            answers="temperature_scaling_resnet18",
+            is_of_the_paper=True,
+        ),
+        Experiment(
+            "corruption",
+            "Figure 1: corrupted images",
+            "Does the difference persist as images get worse? The paper shows a figure and no numbers.",
+            "resnet18",
+            20,
+            is_of_the_paper=True,
+        ),
+        Experiment(
+            "renormalisation",
+            "Renormalised or not",
+            "Does it matter whether the projected gradient gets its length back?",
+            "resnet18",
+            10,
+            ("orthograd", "orthograd_plain"),
+            answers="renormalisation_resnet18",
+            is_of_the_paper=True,
+        ),
+        Experiment(
+            "extended",
+            "1000 epochs",
+            "What becomes of it when training goes on ten times as long? The paper has one seed and asks for more.",
+            "resnet18_1000_epochs",
+            5,
+            answers="extended_resnet18",
+            is_of_the_paper=True,
+        ),
+        Experiment(
+            "wideresnet",
+            "WideResNet-28-10",
+            "Is it so for another, larger network?",
+            "wide_resnet28_10",
+            5,
+            answers="wideresnet_28_10",
+            is_of_the_paper=True,
+        ),
+        Experiment("adamw", "AdamW as base", "Is it so when another optimizer takes the step?", "resnet18_adamw", 10),
+        Experiment(
+            "resnet50",
+            "ResNet-50",
+            "Is it so for the network that the published code puts in the place of WideResNet-28-10? Its runs are held "
+            "against that table's numbers too.",
+            "resnet50",
+            10,
+            answers="wideresnet_28_10",
+        ),
+        Experiment(
+            "layers",
+            "Which layers carry the effect, ResNet-18",
+            "How much of it is left when ⊥Grad acts on one kind of parameters alone?",
+            "resnet18",
+            10,
+            (*PAIR, "orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution"),
+        ),
+        Experiment(
+            "layers_wideresnet",
+            "Which layers carry the effect, WideResNet-28-10",
+            "The same for the larger network.",
+            "wide_resnet28_10",
+            5,
+            (*PAIR, "orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution"),
+        ),
+        Experiment("full_data", "All 50,000 labels", "Is it so when labels are not scarce?", "resnet18_all_labels", 5),
+        Experiment(
+            "granularity",
+            "What is orthogonal to what",
+            "Tensor by tensor as in the paper, neuron by neuron, the model as one vector, or the update itself?",
+            "resnet18",
+            10,
+            (*PAIR, "orthograd_update", "orthograd_row", "orthograd_model"),
+        ),
+        Experiment(
+            "rivals",
+            "What people otherwise do",
+            "How does it compare with label smoothing, focal loss and mixup, and does it add to them?",
+            "resnet18",
+            10,
+            (
+                *PAIR,
+                *(f"{name}{end}" for name in ("label_smoothing", "focal", "mixup") for end in ("", "_orthograd")),
+            ),
+        ),
+    )
+}
+
+GROUPS = {
+    "reliability": ("table1", "wideresnet"),
+    "overtrained": ("extended",),
+    "paper": tuple(name for name, experiment in EXPERIMENTS.items() if experiment.is_of_the_paper),
+    "beyond": tuple(name for name, experiment in EXPERIMENTS.items() if not experiment.is_of_the_paper),
+    "all": tuple(EXPERIMENTS),
+}
+"""Names for several experiments; the first two are figures, which need the runs of these."""
+
+
+def named(name: str) -> list[Experiment]:
+    """The experiment of that name, or those of a group."""
+    if name not in EXPERIMENTS and name not in GROUPS:
+        known = ", ".join((*EXPERIMENTS, *GROUPS))
+        raise ValueError(f"expected an experiment among {known}, got {name}")
+    return [EXPERIMENTS[each] for each in GROUPS.get(name, (name,))]
+
+
+def runs_in_order(experiments: Iterable[Experiment], scale: Scale) -> dict[str, list[Config]]:
+    """The runs of each experiment that no earlier one has, by the experiment's name."""
+    seen: set[Config] = set()
+    found: dict[str, list[Config]] = {}
+    for experiment in experiments:
+        found[experiment.name] = [config for config in experiment.configs(scale) if config not in seen]
+        seen.update(found[experiment.name])
+    return found

@@ -1,0 +1,109 @@
+"""The paper's figures, redrawn from records: files that show by themselves, on light ground and on dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+
+from ..report.comparison import ArmPair
+from ..report.formats import TITLES
+from ..report.page import document
+from ..report.page.document import page_patterns
+from ..report.page.markup import Markup, joined, tag
+from ..report.page.panel import marker
+from ..report.page.reliability import FRAME as DIAGRAM
+from ..report.page.reliability import curves_of, reliability_drawing
+from ..report.page.severity import FRAME, severity_bands, severity_drawing
+from .blocks import Picture
+
+OVER_SEVERITY = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "confidence_accuracy_correlation")
+COLUMNS, GAP, TITLE, LEGEND = 3, 16, 24, 34
+
+
+def severity_picture(name: str, pair: ArmPair, names: tuple[str, str], metrics: Sequence[str]) -> Picture | None:
+    """Metrics over the severity of corruptions; None where the runs saw no corrupted images."""
+    found = {metric: severity_bands(pair, metric) for metric in metrics} if pair.is_shifted else {}
+    panels = [
+        (TITLES[metric], severity_drawing(f"{name}-{metric}", TITLES[metric], metric, bands, names))
+        for metric, bands in found.items()
+        if bands is not None
+    ]
+    if not panels:
+        return None
+    shown = ", ".join(title for title, _ in panels)
+    words = f"{shown} over the severity of corruption, {names[0]} and {names[1]}, means and ranges of {_seeds(pair)}"
+    svg = _composed(panels, (FRAME.width, FRAME.height), legend=_legend(names))
+    return Picture(f"{name}.svg", svg, words[0].upper() + words[1:])
+
+
+def reliability_picture(name: str, pair: ArmPair, names: tuple[str, str], kind: str) -> Picture | None:
+    """Reliability diagrams of both arms, averaged over the seeds; None where the records have no such images."""
+    curves = [curves_of(arm, kind) for arm in (pair.baseline, pair.candidate)]
+    known = [curve for curve in curves if curve is not None]
+    if len(known) < 2:
+        return None
+    highest = min(100.0, 108 * max(float(curve.share.max()) for curve in known))
+    images = {"clean": "clean images", "shifted": "corrupted images"}[kind]
+    panels = []
+    for i, (curve, arm) in enumerate(zip(known, names, strict=True)):
+        words = (
+            f"ECE {curve.ece:.4f}, accuracy {curve.top1_accuracy:.2f} %, mean confidence {curve.mean_confidence:.4f}"
+        )
+        drawn = reliability_drawing(curve, f"{name}-{i}", highest, title=f"{arm}, {images}", words=words)
+        panels.append((f"{arm}, {images}: ECE {curve.ece:.3f}", drawn))
+    words = f"Reliability diagrams of {names[0]} and {names[1]} on {images}, means over {_seeds(pair)}"
+    return Picture(f"{name}.svg", _composed(panels, (DIAGRAM.width, DIAGRAM.height)), words)
+
+
+def _seeds(pair: ArmPair) -> str:
+    return f"{len(pair.seeds)} seeds"
+
+
+def _composed(panels: Sequence[tuple[str, Markup]], size: tuple[float, float], *, legend: Markup | None = None) -> str:
+    """Panels side by side, each under its title."""
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    top = LEGEND if legend else 0
+    width, height = columns * (size[0] + GAP) + GAP, top + rows * (size[1] + TITLE + GAP)
+    return tag(
+        "svg",
+        tag("style", Markup(_style())),
+        page_patterns(),
+        tag("rect", class_="ground", width=width, height=height),
+        legend,
+        _placed(panels, size, columns, top),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width:g} {height:g}",
+        width=width,
+        height=height,
+    )
+
+
+def _placed(
+    panels: Sequence[tuple[str, Markup]], size: tuple[float, float], columns: int, top: float
+) -> Iterator[Markup]:
+    for i, (title, drawn) in enumerate(panels):
+        x = GAP + (i % columns) * (size[0] + GAP)
+        y = top + (i // columns) * (size[1] + TITLE + GAP)
+        inner = Markup(
+            drawn.replace("<svg ", f'<svg x="{x:g}" y="{y + TITLE:g}" width="{size[0]:g}" height="{size[1]:g}" ', 1)
+        )
+        yield joined(tag("text", title, x=x, y=y + 16, class_="strong"), inner)
+
+
+def _legend(names: tuple[str, str]) -> Markup:
+    parts = []
+    for i, (look, name) in enumerate(zip(("baseline", "candidate"), names, strict=True)):
+        x = GAP + 180 * i
+        parts.append(tag("line", class_=f"line {look}", x1=x, x2=x + 32, y1=18, y2=18))
+        parts.append(marker(x + 16, 18, look=look))
+        parts.append(tag("text", name, x=x + 40, y=18, dy="0.35em"))
+    return joined(parts)
+
+
+def _style() -> str:
+    """The page's style, of which a drawing by itself needs the colours and the marks."""
+    text = files(str(document.__package__)).joinpath("style.css").read_text(encoding="utf-8")
+    colours = text[: text.index("* {")]
+    marks = text[text.index("svg text {") : text.index("@media print")]
+    return f"{colours}{marks}.ground {{ fill: var(--paper); }}\n"

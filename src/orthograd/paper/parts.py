@@ -1,0 +1,170 @@
+"""The part of the document that one experiment makes: numbers, statistics, words, figures, and where they are from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..calibration import CONVENTIONS
+from ..report.formats import TITLES
+from ..report.page.tables import typeset
+from ..training import ARMS
+from .blocks import Block, Heading, Items, Picture, Table, Words, table
+from .claims import sections
+from .differences import Difference, differences_of
+from .evidence import Evidence
+from .experiments import Experiment
+from .figures import OVER_SEVERITY, reliability_picture, severity_picture
+from .numbers import Answer
+from .oddities import number_of, oddities_of
+from .settings import NETWORKS, SETTINGS
+from .statements import checked
+
+SHOWN = ("top1_accuracy", "loss", "ece", "entropy", "max_logit")
+RELIABILITY = {"table1": "resnet18", "wideresnet": "wide_resnet28_10"}
+SEVERITY = {"corruption": OVER_SEVERITY, "wideresnet": OVER_SEVERITY, "extended": ("top1_accuracy", "loss", "ece")}
+
+
+def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    """Everything about one experiment."""
+    yield Heading(3, experiment.title)
+    yield Words(f"{experiment.question} {_state(experiment, evidence)}")
+    if experiment.answers:
+        yield from _numbers(experiment, evidence)
+    yield from _words(experiment, evidence)
+    if experiment.name == "corruption" or (experiment.answers is None or len(experiment.arms) > 2):
+        yield from _own_tables(experiment, evidence)
+    if experiment.name == "temperature":
+        yield from _fitted_on_test(experiment, evidence)
+    yield from pictures_of(experiment, evidence)
+
+
+def answer_of(experiment: Experiment, evidence: Evidence) -> Answer | None:
+    """The table of the paper with our pair of arms; None for an experiment that the paper has no table of."""
+    if experiment.answers is None:
+        return None
+    return Answer(sections()[experiment.answers], evidence.pair(experiment), names_of(experiment))
+
+
+def name_of(experiment: Experiment, arm: str) -> str:
+    """What people call an arm; the one without anything has the name of its optimizer."""
+    usual = {"sgd": "SGD", "adamw": "AdamW"}[SETTINGS[experiment.setting].optimizer]
+    return usual if arm == "baseline" else ARMS[arm].title
+
+
+def names_of(experiment: Experiment) -> tuple[str, str]:
+    """The first two arms, which the paper's tables are about."""
+    return name_of(experiment, experiment.arms[0]), name_of(experiment, experiment.arms[1])
+
+
+def pictures_of(experiment: Experiment, evidence: Evidence) -> Iterator[Picture]:
+    """The figures of an experiment for which there are records."""
+    pair = evidence.pair(experiment)
+    if pair is None:
+        return
+    names = names_of(experiment)
+    found = []
+    if experiment.name in SEVERITY:
+        found.append(severity_picture(f"{experiment.name}-severity", pair, names, SEVERITY[experiment.name]))
+    for kind in ("clean", "shifted") if experiment.name in RELIABILITY else ():
+        found.append(reliability_picture(f"{experiment.name}-reliability-{kind}", pair, names, kind))
+    yield from (picture for picture in found if picture is not None)
+
+
+def _state(experiment: Experiment, evidence: Evidence) -> str:
+    done, planned = evidence.done(experiment)
+    config = evidence.scale.applied(experiment.setting)
+    network = NETWORKS.get(config.model, config.model)
+    if not done:
+        return f"**Still missing: none of its {planned} runs is there.**"
+    whole = f"{planned} runs" if done == planned else f"**{done} of {planned} runs; the rest is still missing**"
+    epochs = f"{config.epochs} epochs" if config.epochs > 1 else "one epoch"
+    return f"{network}, {epochs}: {whole}, paired by seed{_made_on(experiment, evidence)}."
+
+
+def _made_on(experiment: Experiment, evidence: Evidence) -> str:
+    """Machines, versions, and whether corrupted images are the published ones or made here."""
+    runs = [run for arm in experiment.arms for run in evidence.arm(experiment, arm)]
+    machines = {run["hardware"].get("gpu") or run["hardware"]["machine"] for run in runs}
+    versions = {f"torch {run['versions']['torch']}" for run in runs}
+    images = {f"{run['shifts']} corrupted images" for run in runs if run.get("shifts", "none") != "none"}
+    return "".join(f", {word}" for word in (*sorted(machines), *sorted(versions), *sorted(images)))
+
+
+def _numbers(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    answer = answer_of(experiment, evidence)
+    assert answer is not None
+    yield answer.means()
+    differences = answer.differences()
+    if differences is not None:
+        yield differences
+    if notes := oddities_of(answer.section.name):
+        yield Items(tuple(f"[{number_of(note)}] {note.reason}" for note in notes))
+
+
+def _words(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    rows = [
+        [statement.words, statement.rule, reason, verdict]
+        for statement, (verdict, reason) in checked(evidence, experiment.name)
+    ]
+    if rows:
+        yield table(("the paper, in our words", "checked by", "found", "verdict"), rows)
+
+
+def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    """Every arm beside the first, on clean and on corrupted images."""
+    pairs = {arm: evidence.pair(experiment, arm) for arm in experiment.arms[1:]}
+    known = {arm: pair for arm, pair in pairs.items() if pair is not None}
+    for images in ("clean", "shifted"):
+        found = {arm: differences_of(pair, shown(images)) for arm, pair in known.items()}
+        if any(found.values()):
+            yield Words(f"{'Clean' if images == 'clean' else 'Corrupted'} test images:")
+            yield arms_table(found, names_of(experiment)[0])
+
+
+def shown(images: str) -> list[str]:
+    """The quantities by which arms are compared beyond the paper's tables."""
+    return [f"{images}.{metric}" for metric in SHOWN]
+
+
+def arms_table(found: dict[str, dict[str, Difference]], baseline: str) -> Table:
+    """A row for each arm and metric: means, difference by pairs, p, verdict."""
+    header = ("arm", "metric", baseline, "this arm", "difference (95 %)", "d", "p, paired", "p, Holm", "this arm is")
+    return table(header, (cells for arm, rows in found.items() for cells in _arm_rows(ARMS[arm].title, rows)))
+
+
+def _arm_rows(name: str, rows: dict[str, Difference]) -> Iterator[list[str]]:
+    for quantity, found in rows.items():
+        metric = quantity.rpartition(".")[2]
+        digits = CONVENTIONS[metric].digits
+        low, high = found.interval
+        means = zip(found.means, found.deviations, strict=True)
+        yield [
+            name,
+            TITLES[metric],
+            *(f"{mean:.{digits}f} ± {sd:.{digits}f}" for mean, sd in means),
+            typeset(f"{found.value:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"),
+            typeset(f"{found.d:+.2f}"),
+            typeset(f"{found.p:.2g}"),
+            typeset(f"{found.corrected_p:.2g}"),
+            found.verdict,
+        ]
+
+
+def _fitted_on_test(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    """Whether it matters which images the temperature was fitted on."""
+    rows = []
+    for arm in experiment.arms:
+        runs = [run for run in evidence.arm(experiment, arm) if run.get("after_temperature_on_test")]
+        if not runs:
+            return
+        for where in ("after_temperature", "after_temperature_on_test"):
+            fits = [run[where] for run in runs]
+            temperature = sum(fit["temperature"] for fit in fits) / len(fits)
+            ece = sum(fit["metrics"]["ece"] for fit in fits) / len(fits)
+            images = "held-out" if where == "after_temperature" else "test"
+            rows.append([name_of(experiment, arm), images, f"{temperature:.4f}", f"{ece:.4f}"])
+    yield Words(
+        "Temperatures are fitted on 5,000 training images that the seed did not learn from. Fitted on the test images "
+        "themselves, which nobody should do, they come out so:"
+    )
+    yield table(("arm", "fitted on", "temperature", "ECE after"), rows)

@@ -1,0 +1,96 @@
+"""Records as small files: what comes back is what went in, in few bytes, the same each time, and checked."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from orthograd.calibration import CONVENTIONS
+from orthograd.experiment import StoreError
+from orthograd.paper.bundles import read_bundle, read_bundles, write_bundle
+from orthograd.paper.columns import as_text, columns_of, rows_of
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.experiments import EXPERIMENTS, named
+from orthograd.paper.settings import Scale
+from tests.paper.made_runs import made_run, made_table1
+
+
+@pytest.fixture
+def runs():
+    return [made_run(config.as_dict(), {}) for config in EXPERIMENTS["table1"].configs(Scale(seeds=3))]
+
+
+def test_records_come_back_as_they_were_and_in_the_same_bytes(tmp_path, runs):
+    first = write_bundle(tmp_path / "a.json", runs)
+    assert read_bundle(first) == sorted(runs, key=lambda run: run["config"]["seed"])
+    second = write_bundle(tmp_path / "b.json", read_bundle(first))
+    assert first.read_bytes() == second.read_bytes()
+    json.loads(first.read_text())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"a": 1, "b": {"c": [1, 2]}}, {"a": 2, "b": {"c": [3]}}],
+        [{"a": None}, {"a": {"b": 1}}],
+        [{"a": {}}, {"a": {}}],
+        [{"a": {"x": 1}}, {"a": {"y": 1}}],
+        [{"a": "text", "b": [{"c": 1}]}],
+        [],
+    ],
+)
+def test_columns_give_back_what_they_were_made_of(values):
+    columns = json.loads(as_text(columns_of(values)))
+    assert rows_of(columns, len(values)) == values
+
+
+def test_a_changed_number_is_named(tmp_path, runs):
+    path = write_bundle(tmp_path / "a.json", runs)
+    text = path.read_text()
+    number = str(runs[0]["metrics"]["clean"]["ece"])
+    path.write_text(text.replace(number, number[:-1] + ("1" if number[-1] != "1" else "2"), 1))
+    with pytest.raises(StoreError, match=r"a\.json: the record of run .* was changed"):
+        read_bundle(path)
+    path.write_text("{}")
+    with pytest.raises(StoreError, match="expected the format"):
+        read_bundle(path)
+    path.write_text(text.replace('"count": 6', '"count": 7'))
+    with pytest.raises(StoreError, match="a column of 7 values"):
+        read_bundle(path)
+
+
+def test_forty_runs_of_75_image_sets_take_less_than_two_megabytes(tmp_path):
+    chance = random.Random(0)
+    names = list(CONVENTIONS)[:12]
+    total = 0
+    for arm in ("baseline", "orthograd"):
+        runs = [made_run({"arm": arm, "seed": seed}, {}) for seed in range(20)]
+        for run in runs:
+            run["metrics"] |= {f"corruption_{i}.1": {name: chance.random() for name in names} for i in range(65)}
+            run["losses"] = [chance.random() for _ in range(100)]
+            run.update(rehashed(run))
+        total += write_bundle(tmp_path / f"{arm}.json", runs).stat().st_size
+    assert total < 2e6
+
+
+def rehashed(run):
+    from orthograd.experiment.plain import canonical_json, sha256
+
+    content = {name: part for name, part in run.items() if name != "sha256"}
+    return {"sha256": sha256(canonical_json(content).encode())}
+
+
+def test_experiments_write_one_file_for_each_setting_and_arm_and_find_their_runs_there(tmp_path):
+    runs = {run["hash"]: run for run in made_table1()}
+    whole = Evidence(runs)
+    written = whole.write(tmp_path, named("all"))
+    assert sorted(path.name for path in written) == ["resnet18-baseline.json", "resnet18-orthograd.json"]
+    assert read_bundles(tmp_path) == runs
+    found = Evidence.of(Scale(), folder=tmp_path)
+    assert found.done(EXPERIMENTS["table1"]) == (40, 40)
+    assert found.done(EXPERIMENTS["renormalisation"]) == (10, 20)
+    assert found.pair(EXPERIMENTS["renormalisation"]) is None
+    assert len(found.pair(EXPERIMENTS["layers"]).seeds) == 10
+    assert found.pair(EXPERIMENTS["table1"]) is found.pair(EXPERIMENTS["table1"])

@@ -1,0 +1,137 @@
+"""docs/reproduction.md: made from records alone, the same bytes each time, and never out of date unnoticed."""
+
+from __future__ import annotations
+
+import shutil
+import xml.dom.minidom
+from pathlib import Path
+
+import pytest
+
+from orthograd.paper.blocks import ByHand, Heading, Table, as_markdown, written_by_hand
+from orthograd.paper.blocks import table as table_of
+from orthograd.paper.contents import contents
+from orthograd.paper.document import FIGURES, NAME, RECORDS, differing, main, write_documents
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.experiments import EXPERIMENTS, named
+from orthograd.paper.page import as_page
+from orthograd.paper.parts import names_of, part_of
+from tests.paper.made_runs import made_table1
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    return Evidence({run["hash"]: run for run in made_table1()})
+
+
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory, evidence):
+    folder = tmp_path_factory.mktemp("docs")
+    evidence.write(folder / RECORDS, named("all"))
+    write_documents(folder)
+    return folder
+
+
+def test_the_committed_document_is_what_the_committed_records_give():
+    assert differing(ROOT / "docs") == []
+
+
+def test_without_any_record_everything_is_missing(tmp_path):
+    assert main(["--docs", str(tmp_path)]) == 0
+    text = (tmp_path / NAME).read_text()
+    for experiment in EXPERIMENTS.values():
+        assert f"### {experiment.title}" in text
+    assert text.count("Still missing: none of its") == len(EXPERIMENTS)
+    assert " | reproduced |" not in text.split("## The paper")[1]
+    assert "No records yet, so nothing can be said." in text
+    assert main(["--docs", str(tmp_path), "--check"]) == 0
+
+
+def test_numbers_of_the_paper_stand_beside_ours_with_a_verdict(docs):
+    text = (docs / NAME).read_text()
+    line = next(line for line in text.splitlines() if line.startswith("| ECE | SGD | 0.168"))
+    assert line.startswith("| ECE | SGD | 0.168 | 0.16")
+    assert line.endswith("| reproduced |")
+    assert "[baseline](results/reproduction/resnet18-baseline.json)" in text
+    assert "40 runs, paired by seed, a GPU, torch 2.9, made corrupted images" in text
+    assert "Still missing: none of its 10 runs" in text  # of the longer ones
+    assert "**10 of 20 runs; the rest is still missing**" in text
+    figures = sorted(path.name for path in (docs / FIGURES).iterdir())
+    assert figures == ["corruption-severity.svg", "table1-reliability-clean.svg", "table1-reliability-shifted.svg"]
+    for path in (docs / FIGURES).iterdir():
+        xml.dom.minidom.parse(str(path))
+        assert f"({FIGURES}/{path.name})" in text
+
+
+def test_the_same_records_give_the_same_bytes(docs, tmp_path):
+    shutil.copytree(docs / RECORDS, tmp_path / RECORDS)
+    write_documents(tmp_path)
+    for path in docs.rglob("*.*"):
+        assert (tmp_path / path.relative_to(docs)).read_bytes() == path.read_bytes()
+
+
+def test_check_fails_on_a_changed_byte_and_names_the_file(docs, tmp_path, capsys):
+    copied = tmp_path / "docs"
+    shutil.copytree(docs, copied)
+    check = ["--docs", str(copied), "--check"]
+    assert main(check) == 0
+    for name in (NAME, f"{FIGURES}/corruption-severity.svg"):
+        path = copied / name
+        before = path.read_bytes()
+        path.write_bytes(before.replace(b"0", b"1", 1))
+        assert main(check) == 1
+        assert str(path) in capsys.readouterr().err
+        path.write_bytes(before)
+    (copied / FIGURES / "left-over.svg").write_text("<svg/>")
+    assert main(check) == 1
+    assert main(["--docs", str(copied)]) == 0
+    assert not (copied / FIGURES / "left-over.svg").exists()
+    record = next((copied / RECORDS).glob("*.json"))
+    record.write_text(record.read_text().replace('"seed"', '"sead"', 1))
+    assert main(check) == 2
+
+
+def test_what_people_wrote_stays_when_the_document_is_made_anew(docs, tmp_path):
+    copied = tmp_path / "docs"
+    shutil.copytree(docs, copied)
+    path = copied / NAME
+    path.write_text(path.read_text().replace("Not written yet.", "Use it where\n\nit helps."))
+    assert main(["--docs", str(copied), "--check"]) == 0
+    main(["--docs", str(copied)])
+    assert written_by_hand(path.read_text(), "when") == "Use it where\n\nit helps."
+
+
+def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence):
+    blocks = contents(evidence)
+    page = as_page(blocks)
+    assert page.count("<table") == sum(isinstance(block, Table) for block in blocks)
+    assert page.count("data:image/svg+xml") == 3
+    assert 'src="http' not in page
+    assert "<h1>The paper, run again</h1>" in page
+    assert page == as_page(contents(Evidence(evidence.records)))
+
+
+def test_temperatures_fitted_on_test_images_are_shown_where_records_have_them(evidence):
+    part = as_markdown(part_of(EXPERIMENTS["temperature"], evidence), figures="f")
+    assert "fitted on |" not in part
+    fit = {"temperature": 2.5, "metrics": {"ece": 0.0125}}
+    runs = {name: run | {"after_temperature_on_test": fit} for name, run in evidence.records.items()}
+    part = as_markdown(part_of(EXPERIMENTS["temperature"], Evidence(runs)), figures="f")
+    assert "| SGD | test | 2.5000 | 0.0125 |" in part
+    assert part.count("| held-out |") == 2
+
+
+def test_an_arm_without_anything_is_called_by_its_optimizer():
+    assert names_of(EXPERIMENTS["adamw"]) == ("AdamW", "⊥Grad")
+    assert names_of(EXPERIMENTS["renormalisation"]) == ("⊥Grad", "⊥Grad, plain")
+
+
+def test_blocks():
+    text = as_markdown([Heading(2, "A"), ByHand("b", "nothing"), table_of(("x", "y"), [("a|b", "2")])], figures="f")
+    assert (
+        text == "## A\n\n<!-- b: by hand -->\nnothing\n<!-- end of b -->\n\n| x | y |\n| --- | --- |\n| a\\|b | 2 |\n"
+    )
+    with pytest.raises(ValueError, match="rows of 2 cells"):
+        table_of(("x", "y"), [("1",)])

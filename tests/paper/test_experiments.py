@@ -1,0 +1,70 @@
+"""Experiments as data: their runs, which of them they share, and what a smaller try changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from orthograd.experiment import config_hash
+from orthograd.paper.claims import sections
+from orthograd.paper.experiments import EXPERIMENTS, GROUPS, named, runs_in_order
+from orthograd.paper.settings import SETTINGS, Scale
+from orthograd.training import ARMS
+
+
+def hashes(name):
+    return {config_hash(config.as_dict()) for config in EXPERIMENTS[name].configs()}
+
+
+def test_experiments_about_the_same_runs_share_them():
+    assert hashes("table1") == hashes("temperature") == hashes("corruption")
+    assert len(hashes("table1")) == 40
+    assert len(hashes("renormalisation") & hashes("table1")) == 10
+    for name in ("layers", "granularity", "rivals"):
+        assert len(hashes(name) & hashes("table1")) == 20
+    assert len(hashes("layers_wideresnet") & hashes("wideresnet")) == 10
+    for name in ("extended", "wideresnet", "adamw", "resnet50", "full_data"):
+        assert not hashes(name) & hashes("table1")
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
+def test_every_experiment_names_what_exists_and_pairs_its_seeds(experiment):
+    assert set(experiment.arms) <= set(ARMS)
+    assert experiment.setting in SETTINGS
+    assert experiment.answers is None or experiment.answers in sections()
+    configs = list(experiment.configs())
+    assert len(configs) == len(set(configs)) == experiment.seeds * len(experiment.arms)
+    assert [config.seed for config in configs[: len(experiment.arms)]] == [0] * len(experiment.arms)
+
+
+def test_seeds_of_the_paper_are_those_it_had_or_more():
+    for experiment in map(EXPERIMENTS.get, GROUPS["paper"]):
+        if experiment.answers:
+            assert experiment.seeds >= sections()[experiment.answers].seeds
+
+
+def test_all_runs_once_and_in_the_order_of_the_experiments():
+    found = runs_in_order(named("all"), Scale())
+    assert list(found) == list(EXPERIMENTS)
+    configs = [config for group in found.values() for config in group]
+    assert len(configs) == len(set(configs)) == len({name for each in EXPERIMENTS for name in hashes(each)})
+    assert len(found["table1"]) == 40
+    assert (len(found["temperature"]), len(found["renormalisation"])) == (0, 10)
+    # Where a smaller try makes settings equal, their runs are one.
+    tiny = runs_in_order(named("paper"), Scale(seeds=2, epochs=1, model="cnn"))
+    assert sum(map(len, tiny.values())) == 6
+
+
+def test_names_and_groups():
+    assert [each.name for each in named("table1")] == ["table1"]
+    assert set(GROUPS["paper"]) | set(GROUPS["beyond"]) == set(EXPERIMENTS)
+    with pytest.raises(ValueError, match=r"expected an experiment among table1, .*, all, got table2"):
+        named("table2")
+
+
+def test_a_smaller_try_says_what_it_changes():
+    scale = Scale(seeds=2, epochs=3, labels_per_class=4, device="cpu")
+    config = scale.applied("resnet18")
+    assert (config.epochs, config.labels_per_class, config.device, config.precision) == (3, 4, "cpu", "float32")
+    assert scale.departures == ["seeds 2", "epochs 3", "labels per class 4"]
+    assert Scale(device="cpu").departures == []
+    assert len(list(EXPERIMENTS["table1"].configs(scale))) == 4

@@ -1,0 +1,82 @@
+"""The paper's words, checked on runs made so that each verdict is reached; and what runs cost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orthograd.paper.cost import images_of, kind_of, rates
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.experiments import EXPERIMENTS
+from orthograd.paper.settings import SETTINGS
+from orthograd.paper.statements import STATEMENTS, checked
+from tests.paper.made_runs import made_run
+
+LESS_SURE = {"loss": 0.4, "max_softmax": 0.4, "max_logit": 0.4, "logit_variance": 0.4, "entropy": 0.6}
+
+
+def evidence(**candidates):
+    """Runs of experiments whose second arm has these means, all other means being 0.5."""
+    runs = []
+    for name, means in candidates.items():
+        experiment = EXPERIMENTS[name]
+        for config in experiment.configs():
+            runs.append(made_run(config.as_dict(), means if config.arm == experiment.arms[1] else {}))
+    return Evidence({run["hash"]: run for run in runs})
+
+
+def verdicts(found, experiment):
+    return [verdict for _, (verdict, _) in checked(found, experiment)]
+
+
+def test_without_runs_every_statement_is_still_missing():
+    for statement in STATEMENTS:
+        assert set(verdicts(Evidence(), statement.experiment)) == {"still missing"}
+
+
+def test_effects_that_persist_under_corruption_and_one_that_does_not():
+    assert verdicts(evidence(table1=LESS_SURE), "corruption") == ["reproduced"]
+    (found,) = checked(evidence(table1=LESS_SURE | {"entropy": 0.4}), "corruption")
+    assert found[1] == ("not reproduced", "the other way round: entropy")
+
+
+def test_accuracy_that_is_equal_differs_or_is_undecided():
+    assert verdicts(evidence(table1={}), "table1") == ["reproduced"]
+    assert verdicts(evidence(table1={"top1_accuracy": 9.0}), "table1") == ["not reproduced"]
+
+
+def test_no_difference_where_none_is_claimed():
+    assert verdicts(evidence(renormalisation={"ece": 0.9}), "renormalisation") == ["not reproduced"]
+    ((_, (_, reason)),) = checked(evidence(renormalisation={"ece": 0.9}), "renormalisation")
+    assert reason.startswith("significant: ECE (p = ")
+
+
+def test_the_long_runs():
+    worse = evidence(extended={"top1_accuracy": 0.4}, table1={})
+    assert verdicts(worse, "extended") == ["not reproduced", "not reproduced"]
+    better = evidence(extended={"top1_accuracy": 0.9}, table1={})
+    assert verdicts(better, "extended") == ["not reproduced", "reproduced"]  # better on clean images too
+
+
+def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
+    config = SETTINGS["resnet18"]
+    assert images_of(config) == 500_000
+    assert images_of(SETTINGS["resnet18_all_labels"]) == 5_000_000
+    nothing = rates([], tmp_path / "none.json")
+    assert nothing.seconds(config) is None
+    assert nothing.source == "not measured yet"
+    runs = rates([made_run(config.as_dict(), {})], tmp_path / "none.json")
+    assert runs.seconds(config) == pytest.approx(32.0)
+    assert "clocks of finished runs" in runs.source
+    claims = [
+        {"what": "an epoch of resnet18, tf32, baseline, s a run", "value": 0.2},
+        {"what": "ResNet-18 judges them, tf32, s", "value": 4.0},
+    ]
+    path = tmp_path / "training.json"
+    path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
+    measured = rates([], path)
+    assert measured.seconds(config) == pytest.approx(24.0)
+    assert "H200" in measured.source
+    assert measured.seconds(SETTINGS["resnet50"]) is None
+    assert kind_of(config) == ("resnet18", "tf32", False)

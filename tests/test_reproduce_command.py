@@ -1,0 +1,190 @@
+"""`orthograd reproduce`, for real and tiny on the CPU: runs, resumes, says what it is not, and writes its files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from orthograd.commands import reproducing
+from orthograd.commands.reproduce import reproduce
+from orthograd.experiment import ExperimentError, Failure, Store, config_hash
+from orthograd.paper.bundles import read_bundles, write_bundle
+from tests.paper.made_runs import made_table1
+
+DATA = "tests.paper.small_images:small"
+TINY = [
+    "--model",
+    "mlp",
+    "--labels-per-class",
+    "4",
+    "--epochs",
+    "1",
+    "--seeds",
+    "2",
+    "--device",
+    "cpu",
+    "--dataset",
+    DATA,
+]
+TINY += ["--workers", "1"]
+app = typer.Typer()
+app.command()(reproduce)
+
+
+def invoked(*arguments):
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    code, said = invoked("table1", *TINY, "--shifts", "simple", "--out", folder)
+    assert code == 0, said
+    return folder, said
+
+
+def test_runs_are_done_and_files_are_made(finished):
+    folder, said = finished
+    assert "table1: 4 runs, 0 of them done." in said
+    assert "Not the paper's setting: seeds 2, epochs 1, model mlp" in said
+    records = list(Store(folder / "runs").runs())
+    assert sorted((run["config"]["arm"], run["config"]["seed"]) for run in records) == [
+        ("baseline", 0),
+        ("baseline", 1),
+        ("orthograd", 0),
+        ("orthograd", 1),
+    ]
+    assert all(len(run["metrics"]) == 26 for run in records)
+    text = (folder / "tables" / "table1.md").read_text()
+    mean = sum(run["metrics"]["clean"]["ece"] for run in records if run["config"]["arm"] == "baseline") / 2
+    assert f"| ECE | SGD | 0.168 | {mean:.4f} ± " in text
+    page = (folder / "reproduction.html").read_text()
+    assert "This is not the paper’s setting" in page or "This is not the paper's setting" in page
+    assert (folder / "figures" / "table1-reliability-clean.svg").exists()
+
+
+def test_what_is_finished_is_not_done_again_whichever_experiment_asks(finished):
+    folder, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/record.json")}
+    page = (folder / "reproduction.html").read_bytes()
+    code, said = invoked("temperature", *TINY, "--shifts", "simple", "--out", folder)
+    assert code == 0
+    assert "temperature: 4 runs, 4 of them done." in said
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/record.json")} == before
+    assert (folder / "reproduction.html").read_bytes() == page
+    assert (folder / "tables" / "temperature.md").exists()
+
+
+def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp_path):
+    folder, _ = finished
+    monkeypatch.chdir(tmp_path)
+    code, said = invoked("paper", *TINY, "--shifts", "simple", "--out", folder, "--dry-run")
+    assert code == 0
+    # At this scale the network of every setting is the same, so only the arm without renormalisation is new.
+    assert "2 runs to do. Minutes of the GPU:" in said
+    assert "clocks of finished runs" in said
+    code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
+    assert code == 0
+    assert "270 runs to do. Minutes of the GPU: ? for 270 runs (not measured yet)" in said
+    assert not (tmp_path / "none").exists()
+
+
+def test_minutes_end_training_and_the_next_call_goes_on(tmp_path):
+    arguments = ["table1", *TINY, "--shifts", "none", "--out", tmp_path]
+    code, said = invoked(*arguments, "--minutes", "0")
+    assert code == reproducing.INCOMPLETE
+    assert "The minutes are up" in said
+    assert (tmp_path / "reproduction.md").exists()
+    assert list(Store(tmp_path / "runs").runs()) == []
+    code, said = invoked(*arguments)
+    assert code == 0
+    assert len(list(Store(tmp_path / "runs").runs())) == 4
+
+
+def test_exported_records_count_as_done_and_everything_is_made_from_them_alone(tmp_path):
+    runs = made_table1()
+    for arm in ("baseline", "orthograd"):
+        path = tmp_path / "records" / f"resnet18-{arm}.json"
+        write_bundle(path, [run for run in runs if run["config"]["arm"] == arm and run["config"]["seed"] < 19])
+    extra = next(run for run in runs if run["config"]["seed"] == 19 and run["config"]["arm"] == "baseline")
+    folder = Store(tmp_path / "out" / "runs").get(extra["config"])
+    with folder.claim():
+        folder.finish({name: part for name, part in extra.items() if name not in ("config", "hash", "files", "sha256")})
+    given = ["table1", "--out", tmp_path / "out", "--export", tmp_path / "records"]
+    code, said = invoked(*given, "--rebuild")
+    assert code == 0, said
+    assert "table1: 40 runs, 39 of them done." in said
+    assert len(read_bundles(tmp_path / "records")) == 39
+    assert "**39 of 40 runs; the rest is still missing**" in (tmp_path / "out" / "tables" / "table1.md").read_text()
+    code, said = invoked("table1", "--seeds", "19", *given[1:])
+    assert code == 0, said  # nothing to train, so no GPU is needed; and no seed is lost
+    assert len(read_bundles(tmp_path / "records")) == 39
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["table2"], "expected an experiment among table1"),
+        (["table1", *TINY, "--export", "records"], "expected the paper's setting, on a GPU in tf32"),
+        (["table1", *TINY, "--model", "resnet"], "expected a model among cnn"),
+        (["table1", *TINY, "--shifts", "fog"], "expected shifts among none"),
+    ],
+)
+def test_what_cannot_be_done_is_named_before_anything_is_trained(tmp_path, arguments, words):
+    code, said = invoked(*arguments, "--out", tmp_path / "out")
+    assert code == 2
+    assert words in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "the same command goes on from here"),
+        (ExperimentError([Failure({"seed": 1}, "burnt")], 4), 1, "1 of 4 runs failed"),
+    ],
+)
+def test_stops_and_failures_have_the_exit_codes_of_compare(tmp_path, monkeypatch, error, code, words):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr(reproducing, "executed", broken)
+    found, said = invoked("table1", *TINY, "--shifts", "none", "--out", tmp_path)
+    assert found == code
+    assert words in said
+    assert not (tmp_path / "reproduction.html").exists()
+
+
+def test_importing_the_command_does_not_wait_for_torch():
+    code = "import sys; import orthograd.commands.reproduce; print({'torch', 'numpy', 'scipy'} & set(sys.modules))"
+    started = time.perf_counter()
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
+    assert time.perf_counter() - started < 10
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_missing_gpu_is_named(tmp_path):
+    given = ["--dataset", DATA, "--labels-per-class", "4", "--seeds", "2", "--out", tmp_path / "out"]
+    code, said = invoked("table1", *given)
+    assert code == 2
+    assert "expected a GPU for the runs that are missing" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("frost")
+def test_with_the_corruptions_of_cifar10c(tmp_path):
+    code, said = invoked("corruption", *TINY, "--out", tmp_path)
+    assert code == 0, said
+    records = list(Store(tmp_path / "runs").runs())
+    assert len(records) == 4
+    assert all(len(run["metrics"]) == 76 and run["hash"] == config_hash(run["config"]) for run in records)
+    assert (tmp_path / "figures" / "corruption-severity.svg").exists()
