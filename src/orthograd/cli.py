@@ -17,8 +17,9 @@ from .commands.data import data
 from .commands.evaluate import evaluate
 from .commands.report import report
 from .commands.reproduce import reproduce
+from .commands.theory import theory
 
-COMMANDS = (compare, report, evaluate, reproduce, data, bench)
+COMMANDS = (compare, report, evaluate, reproduce, theory, data, bench)
 
 app = typer.Typer(
     help="⊥Grad: gradients orthogonal to the weights they change.", no_args_is_help=True, add_completion=False

@@ -54,8 +54,19 @@ def compare(
     workers: Annotated[
         Whole,
         typer.Option(
-            rich_help_panel=WHERE, min=1, help="Runs at once; if not given, one a core, or as many as suit the GPU."
+            rich_help_panel=WHERE,
+            min=1,
+            help="Runs at once; if not given, one a core, or as many as suit the GPU or the cluster.",
         ),
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(rich_help_panel=WHERE, help="local: this machine; or ray: a cluster, needs orthograd[ray].")
+    ] = "local",
+    address: Annotated[
+        Text, typer.Option(rich_help_panel=WHERE, help="Of the Ray cluster; RAY_ADDRESS or this machine if not given.")
+    ] = None,
+    gpus_per_run: Annotated[
+        Number, typer.Option(rich_help_panel=WHERE, min=0, help="Share of a GPU for each run under Ray, such as 0.25.")
     ] = None,
     out: Annotated[
         Path, typer.Option(rich_help_panel=WHERE, help="Folder for the page, the tables and the runs.")
@@ -75,6 +86,7 @@ def compare(
     orthograd compare --candidate label_smoothing
     orthograd compare --model mypackage.nets:small --dataset mypackage.data:mine
     orthograd compare --dataset cifar10 --seeds 20 --device cuda --corruptions
+    orthograd compare --executor ray --address auto --seeds 100
     """
     given = {
         "model": model,
@@ -90,11 +102,12 @@ def compare(
         "precision": precision or ("tf32" if device == "cuda" else None),
         "shifts": "cifar10c" if corruptions else None,
     }
-    from .comparing import Failures, compared  # with torch, which help does not wait for
+    from .comparing import Failures, Place, compared  # with torch, which help does not wait for
 
     try:
         base = config_of(dataset, given)
-        code = compared(base, (baseline, candidate), seeds=seeds, folder=out, workers=workers, dry_run=dry_run)
+        place = Place(executor, workers, address=address, gpus_per_run=gpus_per_run)
+        code = compared(base, (baseline, candidate), seeds=seeds, folder=out, place=place, dry_run=dry_run)
     except Failures as error:
         typer.echo(f"orthograd compare: {error}", err=True)
         raise typer.Exit(2) from None

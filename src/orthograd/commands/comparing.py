@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..experiment import (
     InProcess,
     PackedGPU,
     ProcessPool,
+    RayCluster,
     Store,
     StoreError,
     execute,
@@ -27,21 +29,33 @@ from .planning import planned, print_plan
 from .progress import Progress
 
 FAILED, INTERRUPTED = 1, 130
-Failures = (ValueError, TypeError, OSError, StoreError)
+Failures = (ValueError, TypeError, OSError, ImportError, StoreError)
 """What is wrong with what was asked, or with the disk: told in a line, not with a traceback."""
 
 
-def compared(
-    base: Config, arms: tuple[str, str], *, seeds: int, folder: Path, workers: int | None, dry_run: bool
-) -> int:
+@dataclass(frozen=True)
+class Place:
+    """Who does the runs: this machine, or a Ray cluster; and how many at once, None for as many as suit."""
+
+    executor: str = "local"
+    workers: int | None = None
+    address: str | None = None
+    gpus_per_run: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.executor not in ("local", "ray"):
+            raise ValueError(f"expected the executor local or ray, got {self.executor}")
+
+
+def compared(base: Config, arms: tuple[str, str], *, seeds: int, folder: Path, place: Place, dry_run: bool) -> int:
     """Do all that the command does; its exit code."""
     console = Console()
     grid, store = planned(base, seeds, arms), Store(folder / "runs")
     if dry_run:
-        print_plan(console, grid, store, workers)
+        print_plan(console, grid, store, place.workers)
         return 0
     try:
-        records = executed(console, grid, store, executor_for(base, workers))
+        records = executed(console, grid, store, executor_for(base, place))
     except KeyboardInterrupt:
         print("Stopped. Nothing is lost: the same command goes on from here.", file=sys.stderr)
         return INTERRUPTED
@@ -54,11 +68,13 @@ def compared(
     return 0
 
 
-def executor_for(base: Config, workers: int | None) -> Executor:
-    """One GPU packed with runs, or processes on the cores; one worker is this process itself."""
+def executor_for(base: Config, place: Place) -> Executor:
+    """A Ray cluster, one GPU packed with runs, or processes on the cores; one worker is this process itself."""
+    if place.executor == "ray":
+        return RayCluster(place.address, max_concurrent=place.workers, gpus_per_run=place.gpus_per_run)
     if base.device == "cuda":
-        return PackedGPU(workers)
-    return InProcess() if workers == 1 else ProcessPool(workers)
+        return PackedGPU(place.workers)
+    return InProcess() if place.workers == 1 else ProcessPool(place.workers)
 
 
 def executed(

@@ -17,7 +17,7 @@ from ..paper.evidence import Evidence
 from ..paper.experiments import Experiment, named, runs_in_order
 from ..paper.settings import Scale
 from ..training import Config
-from .comparing import FAILED, INTERRUPTED, Failures, executed, executor_for
+from .comparing import FAILED, INTERRUPTED, Failures, Place, executed, executor_for
 from .planning import trial
 from .reproduction_plan import print_reproduction_plan
 
@@ -98,7 +98,9 @@ def _trained(console: Console, request: Request, groups: Sequence[list[Config]])
     try:
         for group, following in zip_longest(groups, groups[1:]):
             grid = Grid(config.as_dict() for config in group)
-            executed(console, grid, request.store, executor_for(group[0], request.workers), on_event=watch)
+            executed(
+                console, grid, request.store, executor_for(group[0], Place(workers=request.workers)), on_event=watch
+            )
             if following and group[0].device == "cuda" and _network(group[0]) != _network(following[0]):
                 _free_gpu()
     except _TimeIsUp:
