@@ -133,7 +133,7 @@ def _row_splitting_dimensions(tensor: Any, mesh: Any) -> tuple[int, ...]:
 
 
 def _placements(tensor: Any, mesh: Any) -> Sequence[Any]:
-    """How a tensor lies along each dimension of a mesh, its own or one that it is a part of; None where it is copied."""
+    """How a tensor lies along each dimension of a mesh, its own or one that it is part of; None where it is copied."""
     if not is_dtensor(tensor):
         return [None] * mesh.ndim
     if tensor.device_mesh == mesh:

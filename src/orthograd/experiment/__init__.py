@@ -1,5 +1,6 @@
 """Many runs: which there are, where their results lie, and who does them."""
 
+from .cluster import RayCluster
 from .events import Event, ExperimentError, Failure
 from .executors import Executor, InProcess, execute
 from .grid import Grid, Plan
@@ -23,6 +24,7 @@ __all__ = [
     "PackedGPU",
     "Plan",
     "ProcessPool",
+    "RayCluster",
     "Run",
     "RunFolder",
     "Store",

@@ -1,0 +1,82 @@
+"""Claim: Ray takes at most 1.15 × the wall time of the process pool, 20 ms of the driver a run, and no memory a run."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+from _recorded import check
+
+from orthograd.benchmark.claim import Claim
+from orthograd.experiment import Event, Executor, Grid, ProcessPool, Store, execute
+from orthograd.experiment.cluster import RayCluster
+from orthograd.experiment.run import run
+from orthograd.training import Config
+
+WORKERS, RUNS, TRIVIAL = 2, 20, 1000
+
+
+def claims() -> Iterator[Claim]:
+    import ray
+
+    ray.init(
+        address="local", num_cpus=WORKERS, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False
+    )
+    executors = {"pool": ProcessPool(WORKERS), "ray": RayCluster()}
+    turns = [{name: short_runs(executor) for name, executor in executors.items()} for _ in range(2)]
+    seconds = {name: min(turn[name] for turn in turns) for name in executors}
+    yield Claim(
+        f"Ray over the process pool, {RUNS} runs after start-up", seconds["ray"] / seconds["pool"], 1.15, seconds
+    )
+    yield from trivial_runs()
+    ray.shutdown()
+
+
+def short_runs(executor: Executor) -> float:
+    """Seconds from when all workers have begun until all runs are finished."""
+    grid = Grid(Config(epochs=1, seed=seed).as_dict() for seed in range(RUNS))
+    times: dict[str, list[float]] = {"started": [], "finished": []}
+
+    def notice(event: Event) -> None:
+        if event.kind in times:
+            times[event.kind].append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        execute(grid, run, Store(folder), executor=executor, on_event=notice)
+    return times["finished"][-1] - times["started"][WORKERS - 1]
+
+
+def trivial_runs() -> Iterator[Claim]:
+    grid = Grid.product({}, seed=range(TRIVIAL))
+    memory: list[float] = []
+
+    def notice(event: Event) -> None:
+        if event.kind == "finished":
+            memory.append(resident())
+
+    with tempfile.TemporaryDirectory() as folder:
+        execute(grid[:WORKERS], trivial, Store(Path(folder, "first")), executor=RayCluster())
+        busy, started = time.process_time(), time.perf_counter()
+        execute(grid, trivial, Store(folder), executor=RayCluster(), on_event=notice)
+        busy, wall = time.process_time() - busy, time.perf_counter() - started
+    others = {"wall ms a run, with the runs": 1e3 * wall / TRIVIAL}
+    yield Claim(f"driver, {TRIVIAL} trivial runs, ms a run", 1e3 * busy / TRIVIAL, 20.0, others)
+    yield Claim(f"driver's memory from run 200 to run {TRIVIAL}, MiB", memory[-1] - memory[199], 8.0)
+
+
+def trivial(config: dict[str, Any], folder: Any, report: Any) -> dict[str, Any]:
+    return {"double": 2 * config["seed"]}
+
+
+def resident() -> float:
+    """MiB that this process has in memory (Linux)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+if __name__ == "__main__":
+    check(claims())

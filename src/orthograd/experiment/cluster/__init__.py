@@ -1,0 +1,5 @@
+"""Runs on the machines of a Ray cluster."""
+
+from .executor import RayCluster
+
+__all__ = ["RayCluster"]

@@ -1,0 +1,92 @@
+"""The executor for a Ray cluster: how many runs at once, with what, and on whose disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ..jobs import Job, OnEvent
+from .connection import connected
+from .driver import Driver
+from .fleet import Fleet
+from .marker import marked
+
+LOOK_AGAIN = 2.0  # seconds until the size of the cluster is asked for again
+
+
+class RayCluster:
+    """Runs as tasks of a Ray cluster, each with its share of cores and GPU (`gpus_per_run=0.25`: four on each).
+
+    Workers that share the disk of the store write there themselves, checkpoints too. Others keep their checkpoints
+    and ship their results, which this process puts into the store; which of both is so is found out if not said. A
+    worker or machine that dies costs the epochs since the last checkpoint: its runs are tried again, `retries` times.
+    Whatever ends `perform` ends the runs. Without an address or RAY_ADDRESS, the cluster is this machine.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        max_concurrent: int | None = None,
+        gpus_per_run: float | None = None,
+        cpus_per_run: float = 1,
+        retries: int = 3,
+        shared_store: bool | None = None,
+    ) -> None:
+        if max_concurrent is not None and max_concurrent < 1:
+            raise ValueError(f"expected at least 1 run at a time, got {max_concurrent}")
+        if gpus_per_run is not None and gpus_per_run < 0:
+            raise ValueError(f"expected a share of a GPU, 0 or more, for each run, got {gpus_per_run}")
+        if cpus_per_run <= 0 or retries < 0:
+            raise ValueError(f"expected some cores and 0 or more retries for each run, got {cpus_per_run}, {retries}")
+        self.address, self.max_concurrent, self.shared_store = address, max_concurrent, shared_store
+        self.gpus_per_run, self.cpus_per_run, self.retries = gpus_per_run, cpus_per_run, retries
+
+    def perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
+        """See `Executor.perform`."""
+        if not jobs:
+            return
+        with connected(self.address) as ray, marked(jobs[0].store) as marker:
+            gpus = self._gpus(jobs[0])
+            limit = _Limit(ray, self, gpus)
+            fleet = Fleet(ray, cpus=self.cpus_per_run)
+            driver = Driver(jobs, fleet, self, marker, gpus, on_event)
+            try:
+                while driver.is_at_work:
+                    driver.advance(limit())
+            finally:
+                fleet.stop()
+
+    def _gpus(self, job: Job) -> float:
+        if self.gpus_per_run is not None:
+            return self.gpus_per_run
+        return 1.0 if job.config.get("device") == "cuda" else 0.0
+
+
+class _Limit:
+    """How many runs may be under way: more would only wait in the cluster's memory."""
+
+    def __init__(self, ray: Any, options: RayCluster, gpus: float) -> None:
+        self._ray, self._options, self._gpus = ray, options, gpus
+        self._asked = time.monotonic()
+        self._room = self._counted()
+        if not self._room and options.max_concurrent is None:
+            raise ValueError(
+                f"expected a cluster with {options.cpus_per_run:g} cores and {gpus:g} GPUs for a run, "
+                f"got one with {self._has('CPU'):g} and {self._has('GPU'):g}"
+            )
+
+    def __call__(self) -> int:
+        if self._options.max_concurrent is not None:
+            return self._options.max_concurrent
+        if time.monotonic() - self._asked > LOOK_AGAIN:  # machines come and go
+            self._asked, self._room = time.monotonic(), self._counted()
+        return max(1, self._room)
+
+    def _counted(self) -> int:
+        by_cpu = self._has("CPU") / self._options.cpus_per_run
+        return int(min(by_cpu, self._has("GPU") / self._gpus) if self._gpus else by_cpu)
+
+    def _has(self, resource: str) -> float:
+        return float(self._ray.cluster_resources().get(resource, 0.0))

@@ -1,0 +1,64 @@
+"""torch's distributed checkpoint: training goes on where it was, on as many ranks as before or on others."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+from tests.conftest import TORCH
+from tests.distributed.ranks import outcomes
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(TORCH < (2, 9), reason="FSDP2 over gloo reduces gradients wrongly in this torch"),
+]
+pytest.importorskip("torch.distributed.fsdp")
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict  # noqa: E402
+
+from tests.distributed.parallelism import by_fsdp  # noqa: E402
+from tests.distributed.training import STEPS, assert_same, optimizer_of, own_share, trained, uneven  # noqa: E402
+
+HALF = STEPS // 2
+FOLDER = "ORTHOGRAD_TEST_CHECKPOINT"
+OPTIONS = {"granularity": "model", "project": "update"}
+
+
+def first_half():
+    model = by_fsdp(uneven())
+    optimizer = optimizer_of(model, **OPTIONS)
+    trained(model, optimizer, share=own_share(), steps=range(HALF))
+    weights, state = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=os.environ[FOLDER])
+
+
+def second_half():
+    model = by_fsdp(uneven())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0)  # only the checkpoint can bring it back
+    optimizer = optimizer_of(model, **OPTIONS)
+    weights, state = get_state_dict(model, optimizer)
+    dcp.load({"model": weights, "optimizer": state}, checkpoint_id=os.environ[FOLDER])
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
+    trained(model, optimizer, share=own_share(), steps=range(HALF, STEPS))
+    expected = uneven()
+    trained(expected, optimizer_of(expected, **OPTIONS))
+    assert_same(model, expected, f"on {dist.get_world_size()} ranks")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    os.environ[FOLDER] = str(tmp_path_factory.mktemp("checkpoint"))
+    yield outcomes([first_half], 2)["first_half"]
+    del os.environ[FOLDER]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_training_goes_on_from_a_checkpoint_of_two_ranks(checkpoint, ranks):
+    assert not checkpoint, checkpoint
+    found = outcomes([second_half], ranks)["second_half"]
+    assert not found, found
