@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 from orthograd.calibration import CONVENTIONS
+from orthograd.paper.bundles import read_bundle
+from orthograd.report.comparison import TITLES, ArmPair
 
 ROOT = Path(__file__).parent.parent
 RECORDS = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
@@ -93,8 +95,28 @@ def comparisons() -> str:
     return table(header, rows)
 
 
+def reproduction() -> str:
+    """Table 1 of the paper beside ours, as far as there are runs."""
+    folder = ROOT / "docs/results/reproduction"
+    printed = json.loads((ROOT / "src/orthograd/paper/claims.json").read_text())["table1_resnet18"]["rows"]
+    records = [record for arm in ("baseline", "orthograd") for record in read_bundle(folder / f"resnet18-{arm}.json")]
+    pair = ArmPair.of(records, baseline="baseline", candidate="orthograd")
+    rows = []
+    for row in pair.clean():
+        metric, digits = str(row.metric), CONVENTIONS[str(row.metric)].digits
+        if "d" in printed.get(metric, {}):
+            theirs, ours = printed[metric], [f"{arm.mean:.{digits}f}" for arm in (row.baseline, row.candidate)]
+            effects = [f"{theirs['d']:+.2f}", f"{row.cohens_d.value:+.2f}"]
+            rows.append(
+                [TITLES[metric].replace("|", "\\|"), f"{theirs['sgd']}", f"{theirs['orthograd']}", *ours, *effects]
+            )
+    seeds = len(pair.seeds)
+    header = ["ResNet-18, clean", "paper: SGD", "⊥Grad", f"ours, {seeds} seeds: SGD", "⊥Grad", "paper: d", "ours: d"]
+    return table(header, rows)
+
+
 DOCUMENTS = {
-    "README.md": [comparisons, costs],
+    "README.md": [reproduction, comparisons, costs],
     "docs/method.md": [cosines],
     "docs/calibration.md": [conventions, digits, calibration_costs],
 }

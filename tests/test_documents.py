@@ -155,7 +155,6 @@ MAY_IMPORT = {
     "report": {"calibration", "lazy", "statistics"},
     "theory": {"projection", "report"},
     "jax": set(),
-    "diagnosis": {"attachment", "engine", "optimizer", "options", "partition", "projection"},
     "paper": {"calibration", "experiment", "report", "statistics", "training"},
     "commands": {
         "benchmark",
