@@ -41,6 +41,7 @@ def test_the_other_blocks_run():
     names["logits"], names["held_out_logits"] = torch.randn(2, 50, 10)
     names["labels"], names["held_out_labels"] = torch.randint(10, (2, 50))
     names["sgd"], names["orthograd_runs"] = torch.rand(2, 5).tolist()
+    names["inputs"], names["targets"] = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
     names["optimizer"] = torch.optim.SGD(names["model"].parameters(), lr=0.1)
     for block in BLOCKS[1:]:
         exec("import orthograd\n" + block, names)
@@ -151,7 +152,8 @@ MAY_IMPORT = {
     "datasets": {"corruption"},  # where CIFAR-10-C is not at hand, it is made
     "models": set(),
     "training": {"corruption", "datasets", "lazy", "models", "optimizer"},
-    "experiment": {"calibration", "training"},
+    "diagnosis": {"engine", "optimizer", "options", "partition", "projection", "report"},
+    "experiment": {"calibration", "diagnosis", "training"},
     "report": {"calibration", "lazy", "statistics"},
     "theory": {"projection", "report"},
     "jax": set(),

@@ -6,9 +6,11 @@ from .lazy import lazily
 
 if TYPE_CHECKING:
     from .attachment import Attachment
+    from .diagnosis import Recorder, diagnose
     from .optimizer import OrthoGrad, attach, orthogonal, orthogonalize_
 
 __version__ = "0.1.0"
-__all__ = ["Attachment", "OrthoGrad", "attach", "orthogonal", "orthogonalize_"]
+__all__ = ["Attachment", "OrthoGrad", "Recorder", "attach", "diagnose", "orthogonal", "orthogonalize_"]
 
-__getattr__ = lazily(__name__, {"Attachment": "attachment"} | dict.fromkeys(__all__[1:], "optimizer"))
+_HOMES = {"Attachment": "attachment", "Recorder": "diagnosis", "diagnose": "diagnosis"}
+__getattr__ = lazily(__name__, dict.fromkeys(__all__, "optimizer") | _HOMES)

@@ -8,13 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import __version__, calibration
 from ..calibration.calibrators.temperature import TemperatureFit
-from ..training import Config, Task, predicted, training
+from ..diagnosis import chosen_samples, recorded_diagnosis
+from ..training import Config, Task, initial_model, predicted, training
+from ..training.arms import arm_named
 from ..training.checkpoint import Keeper
 from ..training.judgement import source_of_shifts
+from ..training.objective import loss
+from ..training.precision import autocast
+from ..training.steps import one_hot
 
 BINS = 10
 MAIN = (*calibration.PAPER, "smooth_ece", "aurc")
@@ -37,6 +42,7 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
         ended = time.perf_counter()
         predictions = predicted(trained.model, task, settings)
         parameters = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
+        diagnosis = diagnosed(settings, task, trained.model)
     folder.write_tensors("predictions", predictions)
     scaled = after_temperature(predictions)
     return {
@@ -52,12 +58,23 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
         "losses": trained.losses,
         "weight_norm": float(parameters.double().norm()),
         "parameters": parameters.numel(),
+        "diagnosis": diagnosis,
         "versions": {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "hardware": hardware(settings),
         "shifts": source_of_shifts(settings),
         "seconds": {"training": ended - started, "evaluation": time.perf_counter() - ended},
         "ended": time.time(),
     }
+
+
+def diagnosed(config: Config, task: Task, model: nn.Module) -> dict[str, Any]:
+    """Where ⊥Grad acts, before the first step and after the last, on some of the training images."""
+    rows, arm = chosen_samples(len(task.labels)), arm_named(config.arm)
+    start = initial_model(config, task.dataset).to(config.device)
+    images = task.dataset.normalised(task.images[rows].to(config.device))
+    targets = one_hot(task)[rows].to(config.device)
+    with autocast(config.precision):
+        return recorded_diagnosis(start, model, lambda logits, wanted: loss(arm, logits, wanted), images, targets)
 
 
 def hardware(config: Config) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 
 from ..comparison import ArmPair
-from . import downloads, pairs, reliability, setup, severity, tables, training, verdict
+from . import diagnosis, downloads, pairs, reliability, setup, severity, tables, training, verdict
 from .markup import Markup, joined, tag
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -24,19 +24,20 @@ def page(pair: ArmPair, *, names: tuple[str, str], command: str) -> str:
         tag(
             "main",
             tag("header", tag("p", _about(pair), class_="about"), tag("h1", title), verdict.section(pair, names)),
-            (_section(name, content) for name, content in _sections(pair, names, command).items()),
+            (_section(name, content) for name, content in _sections(pair, names, command).items() if content),
         ),
     )
     return f"<!DOCTYPE html>\n{tag('html', page_head(title), body, lang='en')}\n"
 
 
-def _sections(pair: ArmPair, names: tuple[str, str], command: str) -> Mapping[str, Markup]:
+def _sections(pair: ArmPair, names: tuple[str, str], command: str) -> Mapping[str, Markup | None]:
     return {
         "The comparison": tables.section(pair, names),
         "Every seed as a pair": pairs.section(pair, names),
         "Does confidence mean what it says?": reliability.section(pair, names),
         "As images get worse": severity.section(pair, names),
         "Training": training.section(pair, names),
+        "Where ⊥Grad acts": diagnosis.section(pair, names),
         "How this was made": setup.section(pair, names, command),
         "The data": downloads.section(pair, names),
     }

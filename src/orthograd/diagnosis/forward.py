@@ -1,0 +1,121 @@
+"""A forward pass that leaves a network as it was and can be taken again with the same random numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Loss = Callable[..., Tensor]
+
+
+class Effect(NamedTuple):
+    """What came out of a forward pass: the loss, and the network's outputs as one vector where they were seen."""
+
+    loss: Tensor
+    outputs: Tensor | None
+
+
+class Forward:
+    """The loss of a network on one batch, as often as asked for.
+
+    ``loss`` is called as loss(model, batch). A criterion, which is an `nn.Module` or a function of
+    `torch.nn.functional`, is called as criterion(model(inputs), targets) with batch = (inputs, targets).
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, batch: Any, *, keep_random: bool = True):
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+        if not callable(loss):
+            raise TypeError(f"expected loss(model, batch) or a criterion such as nn.CrossEntropyLoss(), got {loss!r}")
+        self.model, self._batch, self._keep_random = model, batch, keep_random
+        self._loss = _of_criterion(loss, batch) if is_criterion(loss) else loss
+
+    def __call__(self) -> Effect:
+        """One pass. Buffers and random numbers are afterwards what they were before."""
+        seen: list[Any] = []
+        watch = self.model.register_forward_hook(lambda _, __, output: seen.append(output))
+        try:
+            with same_buffers(self.model), same_random_numbers(self.model, self._keep_random):
+                loss = self._loss(self.model, self._batch)
+        finally:
+            watch.remove()
+        return Effect(_one_number(loss), _as_vector(seen))
+
+
+def is_criterion(loss: Loss) -> bool:
+    """Whether a loss takes outputs and targets, told by what it is and not by trying.
+
+    >>> is_criterion(nn.functional.cross_entropy), is_criterion(nn.MSELoss()), is_criterion(lambda model, batch: 0)
+    (True, True, False)
+    """
+    return isinstance(loss, nn.Module) or getattr(loss, "__module__", None) == nn.functional.__name__
+
+
+@contextmanager
+def same_buffers(model: nn.Module) -> Iterator[None]:
+    """Give every buffer back its object and its bits: batch norm counts and averages in each forward pass."""
+    kept = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, copy in kept:
+            buffer.data.copy_(copy)
+            module._buffers[name] = buffer
+
+
+@contextmanager
+def same_random_numbers(model: nn.Module, is_wanted: bool = True) -> Iterator[None]:
+    """Leave the generators of torch and of Python where they were; so each pass drops out the same."""
+    if not is_wanted:
+        yield
+        return
+    devices = sorted({parameter.device.index or 0 for parameter in model.parameters() if parameter.is_cuda})
+    state = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(state)
+
+
+def _of_criterion(criterion: Loss, batch: Any) -> Loss:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        got = f"{len(batch)} of them" if isinstance(batch, (tuple, list)) else type(batch).__name__
+        raise ValueError(
+            f"expected batch = (inputs, targets) for the criterion {criterion!r}, got {got}; "
+            "for anything else give a function loss(model, batch)"
+        )
+    return lambda model, pair: criterion(model(pair[0]), pair[1])
+
+
+def _one_number(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.is_complex():
+        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ValueError(f"expected a loss of one real number, got {what}")
+    return loss.reshape(())
+
+
+def _as_vector(outputs: list[Any]) -> Tensor | None:
+    """All that the network said, in float64; logits alone where it names them, for a loss may stand beside them."""
+    parts = [part for output in outputs for part in _tensors(getattr(output, "logits", output))]
+    wide = torch.float32 if any(part.device.type == "mps" for part in parts) else torch.float64
+    return torch.cat([part.detach().flatten().to(parts[0].device, wide) for part in parts]) if parts else None
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    if isinstance(output, Tensor):
+        yield from [torch.view_as_real(output)] if output.is_complex() else [output]
+    elif isinstance(output, Mapping):
+        yield from (part for value in output.values() for part in _tensors(value))
+    elif isinstance(output, (tuple, list)):
+        yield from (part for value in output for part in _tensors(value))

@@ -1,0 +1,187 @@
+"""Follows a training: what the gradients were like, and what the optimizer really did with them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..optimizer import _innermost
+from .history import QUANTITIES, History, Snapshot
+from .measures import inner_products, refuse_shards
+
+__all__ = ["QUANTITIES", "Recorder"]
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Recorder:
+    """Measures every so many steps of an optimizer, with or without ⊥Grad on it, attached before or after.
+
+    Args:
+        optimizer: its first step from now on is number 0, and is recorded; then each whose number ``every`` divides.
+        every: steps from one record to the next. The others cost a comparison of two integers.
+        named_parameters: ``model.named_parameters()``. Without, names come from the optimizer if it has them.
+
+    A record holds, for each parameter, the sums that say the angle between the gradient as backward left it and the
+    weight, and between the update (all that the step did to the weight, decay included) and the weight. They stay on
+    the parameter's device as float64 until they are asked for: no step waits for it. A recorded step needs one copy
+    of the weights while it lasts. Of a closure that is called several times the first gradient counts. A step that a
+    `GradScaler` skips is no step. Steps replayed from a CUDA graph run no hooks and are not seen, and parameters that
+    are sharded over ranks are refused.
+
+    >>> model = torch.nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> recorder = Recorder(optimizer, every=10, named_parameters=model.named_parameters())
+    >>> for _ in range(11):
+    ...     optimizer.zero_grad()
+    ...     model(torch.ones(1, 3)).square().sum().backward()
+    ...     optimizer.step()
+    >>> recorder.steps, sorted(recorder.history())
+    ([0, 10], ['bias', 'weight'])
+    >>> recorder.remove()
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        every: int = 100,
+        named_parameters: Iterable[tuple[str, Tensor]] | None = None,
+    ):
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"expected every to be a number of steps, at least 1, got {every!r}")
+        self.optimizer, self.every = _innermost(optimizer), every
+        self._names = {id(parameter): name for name, parameter in named_parameters or ()}
+        self._kept: dict[int, Tensor] = {}  # a parameter that lives keeps its id to itself
+        self._step = -1
+        self._before: list[Tensor] | None = None
+        self._gradients: list[Tensor | None] | None = None
+        self._snapshots: list[Snapshot] = []
+        for named in self._named():
+            refuse_shards(*named)
+        self._hooks = [
+            self.optimizer.register_step_pre_hook(torch.compiler.disable(self._before_step)),
+            self.optimizer.register_step_post_hook(torch.compiler.disable(self._after_step)),
+        ]
+        # First of all: ⊥Grad and others change the gradient, and what backward left is to be measured.
+        _hooks_of(self.optimizer, "pre").move_to_end(self._hooks[0].id, last=False)
+
+    def remove(self) -> None:
+        """Stop recording; what was recorded stays. Calling twice is fine."""
+        while self._hooks:
+            self._hooks.pop().remove()
+        self._before = self._gradients = None
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of the steps that were recorded."""
+        return [snapshot.step for snapshot in self._snapshots]
+
+    def history(self) -> dict[str, dict[str, list[float | None]]]:
+        """By parameter and quantity the values at `steps`; None where there is none. See `QUANTITIES`."""
+        return self._history().parameters
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, ready for JSON."""
+        return {"every": self.every, "steps": self.steps, "parameters": self.history()}
+
+    def table(self) -> str:
+        """The last record and what changed since the first, what ⊥Grad would remove most of first."""
+        return self._history().table()
+
+    def figure(self, path: str | Path, quantity: str = "radial", *, title: str = "") -> None:
+        """Draw one of `QUANTITIES` for every parameter over the training as a PNG, PDF or SVG. Needs matplotlib."""
+        from ..report.heatmap import heatmap_figure
+        from ..report.style import save_figure
+
+        history = self._history()
+        save_figure(heatmap_figure(history.steps, history.drawn(quantity), quantity=quantity, title=title), path)
+
+    def _history(self) -> History:
+        if not self._snapshots:
+            raise ValueError("expected at least one recorded step, got none: the optimizer has not stepped yet")
+        return History(self._snapshots)
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        self._step += 1
+        self._before = self._gradients = None
+        if self._step % self.every:
+            return None
+        # Last of all, behind whoever was attached since: ⊥Grad of the update acts after the step.
+        _hooks_of(optimizer, "post").move_to_end(self._hooks[1].id)
+        self._before = [_copy(name, parameter) for name, parameter in self._named()]
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
+        if not callable(closure):
+            self._measure_gradients()
+            return None
+        watched = self._watching(closure)
+        return ((args[0], watched, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": watched})
+
+    def _watching(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure computes gradients itself, the first time at the weights before the step."""
+
+        def watching_closure() -> Any:
+            loss = closure()
+            if self._gradients is None:
+                self._measure_gradients()
+            return loss
+
+        return watching_closure
+
+    @torch.no_grad()
+    def _measure_gradients(self) -> None:
+        scale = getattr(self.optimizer, "grad_scale", None)  # a fused optimizer divides by it in its step
+        self._gradients = [None if p.grad is None else _unscaled(p.grad, p, scale) for _, p in self._named()]
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._before is None or self._gradients is None:
+            return
+        named, rows = self._named(), []
+        for (_, parameter), before, gradient in zip(named, self._before, self._gradients, strict=False):
+            update = inner_products(parameter, before, minus_weight=True)
+            rows.append(torch.cat([update, torch.full_like(update, torch.nan) if gradient is None else gradient]))
+        names = [name for name, _ in named[: len(rows)]]
+        self._snapshots.append(Snapshot.of(self._step, names, rows))
+        self._before = self._gradients = None
+
+    def _named(self) -> list[tuple[str, Tensor]]:
+        """All parameters of all groups, those added since too, with names that stay."""
+        found = []
+        for number, group in enumerate(self.optimizer.param_groups):
+            names = group.get("param_names") or [None] * len(group["params"])
+            for place, (name, parameter) in enumerate(zip(names, group["params"], strict=True)):
+                known = self._names.setdefault(id(parameter), name or f"group {number}, parameter {place}")
+                self._kept.setdefault(id(parameter), parameter)
+                found.append((known, parameter))
+        return found
+
+
+def _hooks_of(optimizer: Optimizer, when: str) -> OrderedDict[int, Any]:
+    found: OrderedDict[int, Any] = getattr(optimizer, f"_optimizer_step_{when}_hooks")
+    return found
+
+
+def _copy(name: str, parameter: Tensor) -> Tensor:
+    refuse_shards(name, parameter)  # a group may have been added
+    return parameter.detach().clone()
+
+
+def _unscaled(gradient: Tensor, parameter: Tensor, scale: Tensor | None) -> Tensor:
+    """The inner products of weight and gradient, this one without a `GradScaler`'s factor."""
+    sums = inner_products(gradient, parameter)
+    if scale is None:
+        return sums
+    factor = scale.to(sums.device, sums.dtype)
+    return sums / torch.stack([torch.ones_like(factor), factor, factor, factor * factor])

@@ -1,0 +1,151 @@
+"""What the size of one parameter is for, found by changing it: nothing is guessed from names or types.
+
+A parameter is halved and doubled, which is exact in floating point, and pushed once in a random direction by its own
+length, which says how much a change of that size matters at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..projection import as_real
+from .forward import Effect, Forward
+
+# Batch norm divides by √(σ² + ε): its ε makes a scale-invariant loss follow the scale a little.
+SAME = 1e-2
+# |cos| up to which a gradient has no radial part; a coarse dtype rounds more into it.
+ORTHOGONAL = 1e-3
+# In units of the dtype's eps: what a few dozen roundings in a row can make.
+ROUNDING = 64.0
+
+MEANINGS = {
+    "invariant": "scale-invariant: halved or doubled, the loss stays, so its gradient has no radial part",
+    "rows invariant": "scale-invariant, each row by itself: no rescaling changes the loss, so nothing is radial",
+    "idle": "no effect on the loss: whatever it is, its gradient is rounding alone",
+    "outputs": "rescales the outputs as a whole: its radial gradient makes them surer or less sure, nothing else",
+    "part of outputs": "rescales a part of the outputs in proportion, as a last layer or its bias does",
+    "function": "rescaling it changes what the network computes",
+}
+"""What the kinds of parameters mean."""
+
+
+class Trial(NamedTuple):
+    """A network as it is, with a parameter halved, with it doubled, and with it pushed aside."""
+
+    now: Effect
+    halved: Effect
+    doubled: Effect
+    pushed: Effect
+
+
+@torch.no_grad()
+def kind_of(parameter: Tensor, forward: Forward, now: Effect, cosine: float) -> str:
+    """One of `MEANINGS`. ``now`` is the effect of the parameter as it is, ``cosine`` that of its gradient with it."""
+    attempt = _trying(parameter, forward)
+    trial = Trial(now, attempt(lambda w: w * 0.5), attempt(lambda w: w * 2), attempt(_pushed))
+    eps = torch.finfo(parameter.dtype).eps
+    if is_idle(trial, eps):
+        return "idle"
+    if abs(cosine) <= max(ORTHOGONAL, eps) and is_same(trial, eps):
+        return "rows invariant" if _has_invariant_rows(parameter, trial, attempt, eps) else "invariant"
+    return _kind_by_outputs(trial, eps)
+
+
+def is_idle(trial: Trial, eps: float) -> bool:
+    """Whether even a push in a random direction changes nothing but roundings."""
+    now, limit = trial.now, ROUNDING * eps
+    if now.outputs is not None and _distance(trial.pushed, now) > limit * float(now.outputs.norm()):
+        return False
+    return all(abs(_rise(other, now)) <= limit * _size(now) for other in trial[1:])
+
+
+def is_same(trial: Trial, eps: float) -> bool:
+    """Whether the loss stays at half and at twice the parameter, and does not by chance: the outputs stay too.
+
+    Outputs that follow the scale under a loss that does not care for it (one that normalises them) count as well.
+    """
+    now, scaled = trial.now, (trial.halved, trial.doubled)
+    rise = max(abs(_rise(other, now)) for other in scaled)
+    limit = SAME * min(abs(float(now.loss)), abs(_rise(trial.pushed, now)))
+    if now.outputs is not None and degree(trial, SAME) is None:
+        is_kept = all(_distance(other, now) <= SAME * _distance(trial.pushed, now) for other in scaled)
+        return is_kept and rise <= max(limit, ROUNDING * eps * _size(now))
+    return rise <= limit
+
+
+def degree(trial: Trial, tolerance: float) -> float | None:
+    """k where f(s w) = sᵏ f(w) with k > 0, for the outputs f; None where they are not homogeneous."""
+    now, halved, doubled = (effect.outputs for effect in (trial.now, trial.halved, trial.doubled))
+    if now is None or halved is None or doubled is None or not float(now.norm()) or not float(doubled.norm()):
+        return None
+    k = float(torch.log2(doubled.norm() / now.norm()))
+    is_homogeneous = all(
+        float((other - factor**k * now).norm()) <= tolerance * float(other.norm())
+        for factor, other in ((2, doubled), (0.5, halved))
+    )
+    return k if is_homogeneous and k > SAME else None
+
+
+def is_linear(trial: Trial, eps: float) -> bool:
+    """Whether the outputs are a + s b in the scale s: three points on a line, f(2) − 3 f(1) + 2 f(½) = 0."""
+    now, halved, doubled = (effect.outputs for effect in (trial.now, trial.halved, trial.doubled))
+    if now is None or halved is None or doubled is None:
+        return False
+    limit = ROUNDING / 4 * eps * float(now.norm() + halved.norm() + doubled.norm())
+    bend, change = float((doubled - 3 * now + 2 * halved).norm()), float((doubled - now).norm())
+    return bend <= limit and change > 10 * limit
+
+
+def _kind_by_outputs(trial: Trial, eps: float) -> str:
+    if degree(trial, ROUNDING / 4 * eps) is not None:
+        return "outputs"
+    return "part of outputs" if is_linear(trial, eps) else "function"
+
+
+def _has_invariant_rows(parameter: Tensor, trial: Trial, attempt: Callable[..., Effect], eps: float) -> bool:
+    """Whether rows may be halved and doubled each by itself, as in front of a batch norm, but not of a layer norm."""
+    if parameter.ndim < 2:
+        return False
+    halves = torch.arange(len(parameter), device=parameter.device) % 2 == 0
+    factors = torch.where(halves, 0.5, 2.0).to(as_real(parameter).dtype).view(-1, *[1] * (parameter.ndim - 1))
+    return is_same(trial._replace(doubled=attempt(lambda w: w * factors)), eps)
+
+
+def _trying(parameter: Tensor, forward: Forward) -> Callable[[Callable[[Tensor], Tensor]], Effect]:
+    original = parameter.detach().clone()
+
+    def attempt(change: Callable[[Tensor], Tensor]) -> Effect:
+        try:
+            parameter.data.copy_(change(original))  # .data: a graph that the user has built stays valid
+            return forward()
+        finally:
+            parameter.data.copy_(original)
+
+    return attempt
+
+
+def _pushed(weight: Tensor) -> Tensor:
+    """w + ‖w‖ u, with u a direction that is the same at every call and no concern of the user's generators."""
+    w = as_real(weight).double().cpu()
+    direction = torch.randn(w.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    moved = w + float(w.norm() / direction.norm()) * direction
+    return torch.view_as_complex(moved) if weight.is_complex() else moved
+
+
+def _rise(other: Effect, now: Effect) -> float:
+    return float(other.loss.double() - now.loss.double())
+
+
+def _size(now: Effect) -> float:
+    """How large the numbers are whose rounding reaches the loss."""
+    return abs(float(now.loss)) + (0.0 if now.outputs is None else float(now.outputs.abs().max()))
+
+
+def _distance(other: Effect, now: Effect) -> float:
+    if other.outputs is None or now.outputs is None or len(other.outputs) != len(now.outputs):
+        return float("inf")
+    return float((other.outputs - now.outputs).norm())

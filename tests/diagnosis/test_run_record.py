@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import copy
+import json
+
+import torch
+from torch import nn
+
+from orthograd.diagnosis import recorded_diagnosis
+from orthograd.models import MODELS
+
+from .networks import images
+
+
+def test_a_record_is_small_and_tells_start_from_end():
+    start, batch = MODELS["cnn_batchnorm"]((1, 8, 8), 10), images(100)
+    end = copy.deepcopy(start)
+    optimizer = torch.optim.SGD(end.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(10):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(end(batch[0]), batch[1]).backward()
+        optimizer.step()
+    end.eval()
+    kept = copy.deepcopy(end.state_dict())
+    found = recorded_diagnosis(start, end, nn.functional.cross_entropy, *batch)
+    assert len(json.dumps(found)) < 3000
+    assert found["samples"] == 100
+    parameters = found["parameters"]
+    assert list(parameters) == [name for name, _ in start.named_parameters()]
+    assert parameters["0.weight"]["kind"] == "rows invariant"
+    assert parameters["0.weight"]["start"]["radial"] < 1e-6
+    assert parameters["1.bias"]["start"] == {"radial": 0.0, "share": 0.0, "norm": 0.0}
+    head = parameters["11.weight"]
+    assert head["kind"] == "part of outputs"
+    assert head["start"]["norm"] != head["end"]["norm"]
+    assert not any(module.training for module in end.modules())
+    assert all(torch.equal(value, kept[name]) for name, value in end.state_dict().items())
+
+
+def test_dropout_takes_no_random_numbers():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, 10))
+    state = torch.get_rng_state()
+    batch = images()
+    after = torch.get_rng_state()
+    recorded_diagnosis(model, model, nn.functional.cross_entropy, *batch)
+    assert torch.equal(torch.get_rng_state(), after)
+    assert not torch.equal(state, after)
+    assert all(module.training for module in model.modules())
