@@ -153,7 +153,7 @@ def test_a_model_and_data_of_one_s_own_enter_by_import_path(tmp_path):
 
 @pytest.mark.slow
 def test_the_path_of_cifar10_works_on_a_few_images(tmp_path, frost):
-    """Bytes for pixels, crops and flips, a residual network, and all 15 corruptions at five severities."""
+    """Bytes for pixels, crops and flips, and all 15 corruptions at five severities."""
     (tmp_path / "few.py").write_text(
         "import torch\n"
         "from orthograd.datasets import Dataset\n"
@@ -163,7 +163,7 @@ def test_the_path_of_cifar10_works_on_a_few_images(tmp_path, frost):
         "    labels = torch.arange(80) % 2\n"
         "    return Dataset('few', images, labels, images[:20], labels[:20], 2, (0.5,) * 3, (0.25,) * 3)\n"
     )
-    command = ["compare", "--dataset", "few:data", "--model", "resnet18", "--labels-per-class", "8", "--epochs", "1"]
+    command = ["compare", "--dataset", "few:data", "--model", "cnn_batchnorm", "--labels-per-class", "8", "--epochs", "1"]
     command += ["--seeds", "2", "--augmentation", "crop_flip", "--corruptions", "--workers", "1", "--out", "out"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-m", "orthograd", *command], cwd=tmp_path, env=environment, check=True)
