@@ -163,8 +163,20 @@ def test_the_path_of_cifar10_works_on_a_few_images(tmp_path, frost):
         "    labels = torch.arange(80) % 2\n"
         "    return Dataset('few', images, labels, images[:20], labels[:20], 2, (0.5,) * 3, (0.25,) * 3)\n"
     )
-    command = ["compare", "--dataset", "few:data", "--model", "cnn_batchnorm", "--labels-per-class", "8", "--epochs", "1"]
-    command += ["--seeds", "2", "--augmentation", "crop_flip", "--corruptions", "--workers", "1", "--out", "out"]
+    command = ["compare", "--dataset", "few:data", "--model", "cnn_batchnorm", "--labels-per-class", "8"]
+    command += [
+        "--epochs",
+        "1",
+        "--seeds",
+        "2",
+        "--augmentation",
+        "crop_flip",
+        "--corruptions",
+        "--workers",
+        "1",
+        "--out",
+        "out",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-m", "orthograd", *command], cwd=tmp_path, env=environment, check=True)
     records = list(Store(tmp_path / "out" / "runs").runs())
