@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,18 +55,25 @@ def compared(base: Config, arms: tuple[str, str], *, seeds: int, folder: Path, p
     if dry_run:
         print_plan(console, grid, store, place.workers)
         return 0
+    records: list[dict[str, Any]] = []
+    if code := exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place)))):
+        return code
+    from .comparison_results import print_results  # with scipy: not before the workers have ended, for the memory
+
+    print_results(console, records, arms, folder)
+    return 0
+
+
+def exit_code(work: Callable[[], int | None]) -> int:
+    """Do the work; its exit code, 0 if it has none. Where it was stopped, or runs failed, what to do next is said."""
     try:
-        records = executed(console, grid, store, executor_for(base, place))
+        return work() or 0
     except KeyboardInterrupt:
         print("Stopped. Nothing is lost: the same command goes on from here.", file=sys.stderr)
         return INTERRUPTED
     except ExperimentError as error:
         print(f"{error}\nThe same command tries these again.", file=sys.stderr)
         return FAILED
-    from .comparison_results import print_results  # with scipy: not before the workers have ended, for the memory
-
-    print_results(console, records, arms, folder)
-    return 0
 
 
 def executor_for(base: Config, place: Place) -> Executor:

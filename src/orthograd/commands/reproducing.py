@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from ..experiment import Event, ExperimentError, Grid, Store, config_hash
+from ..experiment import Event, Grid, Store, config_hash
 from ..paper.evidence import Evidence
 from ..paper.experiments import Experiment, named, runs_in_order
 from ..paper.settings import Scale
 from ..training import Config
-from .comparing import FAILED, INTERRUPTED, Failures, Place, executed, executor_for
+from .comparing import FAILED, INTERRUPTED, Failures, Place, executed, executor_for, exit_code
 from .planning import trial
 from .reproduction_plan import print_reproduction_plan
 
@@ -95,24 +95,21 @@ def _trained(console: Console, request: Request, groups: Sequence[list[Config]])
     for group in groups:
         _require_device(group[0])
         trial(group[0])
-    try:
-        for group, following in zip_longest(groups, groups[1:]):
-            grid = Grid(config.as_dict() for config in group)
-            executed(
-                console, grid, request.store, executor_for(group[0], Place(workers=request.workers)), on_event=watch
-            )
-            if following and group[0].device == "cuda" and _network(group[0]) != _network(following[0]):
-                _free_gpu()
-    except _TimeIsUp:
-        print("The minutes are up. Nothing is lost: the same command goes on from here.", file=sys.stderr)
-        return INCOMPLETE
-    except KeyboardInterrupt:
-        print("Stopped. Nothing is lost: the same command goes on from here.", file=sys.stderr)
-        return INTERRUPTED
-    except ExperimentError as error:
-        print(f"{error}\nThe same command tries these again.", file=sys.stderr)
-        return FAILED
-    return 0
+
+    def train() -> int:
+        try:
+            for group, following in zip_longest(groups, groups[1:]):
+                grid = Grid(config.as_dict() for config in group)
+                executor = executor_for(group[0], Place(workers=request.workers))
+                executed(console, grid, request.store, executor, on_event=watch)
+                if following and group[0].device == "cuda" and _network(group[0]) != _network(following[0]):
+                    _free_gpu()
+        except _TimeIsUp:
+            print("The minutes are up. Nothing is lost: the same command goes on from here.", file=sys.stderr)
+            return INCOMPLETE
+        return 0
+
+    return exit_code(train)
 
 
 def _require_device(config: Config) -> None:
