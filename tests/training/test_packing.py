@@ -31,7 +31,7 @@ def packs(monkeypatch, seconds, room=100):
     slots = Slots(room)
     monkeypatch.setattr(packing, "SLOTS", slots)
     times = dict(zip(packing.SIZES, seconds, strict=False))
-    monkeypatch.setattr(packing, "_epoch_of_all", lambda slots, draws: times[len(slots)])
+    monkeypatch.setattr(packing, "epoch_of_all", lambda slots, draws: times[len(slots)])
     tried = Packs(Config(), Task.of(Config()))
     assert slots.lending == 0
     return tried

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,6 +16,10 @@ from .objective import loss
 from .precision import autocast
 
 Compute = Callable[[nn.Module, Tensor, Tensor, Arm], Tensor]
+Forward = Callable[[nn.Module, Tensor], Tensor]
+
+SETTING_UP = threading.RLock()
+"""Held while something is compiled or captured: one at a time in a process."""
 
 
 def forward_and_loss(config: Config, *, is_compiled: bool) -> Compute:
@@ -28,20 +33,33 @@ def forward_and_loss(config: Config, *, is_compiled: bool) -> Compute:
 
     if not is_compiled:
         return plain
-    fused = _compiled(name)
+    fused = _compiled_loss(name)
 
     def compiled(model: nn.Module, images: Tensor, targets: Tensor, arm: Arm) -> Tensor:
-        try:
-            return fused(model, images, targets, arm.smoothing, arm.focus)
-        except torch._dynamo.exc.BackendCompilerFailed as error:
-            warnings.warn(f"training goes on without compiled kernels, more slowly: {error}", stacklevel=2)
-            return plain(model, images, targets, arm)
+        return fused(model, images, targets, arm.smoothing, arm.focus)
 
-    return compiled
+    return _or_plain(compiled, plain)
+
+
+def forward(config: Config, *, is_compiled: bool) -> Forward:
+    """The logits of a batch in float32; compiled where a compiler is at hand."""
+    plain = _forward(config.precision)
+    return _or_plain(_compiled_forward(config.precision), plain) if is_compiled else plain
+
+
+def _or_plain(compiled: Callable[..., Tensor], plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def compute(*arguments: object) -> Tensor:
+        try:
+            return compiled(*arguments)
+        except torch._dynamo.exc.BackendCompilerFailed as error:
+            warnings.warn(f"going on without compiled kernels, more slowly: {error}", stacklevel=2)
+            return plain(*arguments)
+
+    return compute
 
 
 @lru_cache
-def _compiled(name: str) -> Callable[[nn.Module, Tensor, Tensor, float, float], Tensor]:
+def _compiled_loss(name: str) -> Callable[[nn.Module, Tensor, Tensor, float, float], Tensor]:
     """One for each precision: arms with the same loss, and all networks of a kind, share what it compiles."""
 
     def compute(model: nn.Module, images: Tensor, targets: Tensor, smoothing: float, focus: float) -> Tensor:
@@ -50,3 +68,17 @@ def _compiled(name: str) -> Callable[[nn.Module, Tensor, Tensor, float, float], 
         return loss(Arm("", "", smoothing=smoothing, focus=focus), logits.float(), targets)
 
     return torch.compile(compute, dynamic=False)
+
+
+def _forward(name: str) -> Forward:
+    def compute(model: nn.Module, images: Tensor) -> Tensor:
+        with autocast(name):
+            logits: Tensor = model(images)
+        return logits.float()
+
+    return compute
+
+
+@lru_cache
+def _compiled_forward(name: str) -> Forward:
+    return torch.compile(_forward(name), dynamic=False)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .arms import arm_named
-from .compilation import forward_and_loss
+from .compilation import SETTING_UP, forward_and_loss
 from .config import Config
 from .draws import Draws
 from .objective import optimizer_of
@@ -111,7 +111,7 @@ class Slots:
     def lent(self, config: Config, task: Task) -> Iterator[Slot]:
         """A slot at the beginning of the run; inside the block its stream is the current one."""
         kind = dataclasses.replace(config, seed=0, epochs=1), len(task.labels)
-        with self._lock:  # captures and compilations one at a time
+        with SETTING_UP, self._lock:
             free = self._free.setdefault(kind, [])
             slot = free.pop() if free else Slot(config, task)
             with torch.cuda.stream(slot.stream):

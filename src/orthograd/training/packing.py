@@ -59,10 +59,11 @@ class Packs:
         """For an epoch of each slot, all at once; the best of some, since the first ones warm up."""
         config, task = self._config, self._task
         draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
-        return min(_epoch_of_all(slots, draws) for _ in range(4))
+        return min(epoch_of_all(slots, draws) for _ in range(4))
 
 
-def _epoch_of_all(slots: list[Slot], draws: Draws) -> float:
+def epoch_of_all(slots: list[Slot], draws: Draws) -> float:
+    """Seconds for an epoch of every slot, all at once."""
     threads = [threading.Thread(target=_epoch, args=(slot, draws)) for slot in slots]
     torch.cuda.synchronize()
     started = time.perf_counter()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from ..datasets import Dataset
+from .compilation import SETTING_UP, forward
 from .config import Config
 from .judgement import judged_by
-from .precision import autocast
 from .task import Task
 
 BATCH = {"cpu": 1024, "cuda": 5000}
@@ -16,24 +18,26 @@ BATCH = {"cpu": 1024, "cuda": 5000}
 
 @torch.no_grad()
 def predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor]:
-    """Logits and labels: of clean test images, of every shift at every severity, and of held-out images."""
-    tensors = {
-        f"logits.{name}": logits(model, task.dataset, images, config)
-        for name, images in judged_by(config, task.dataset)
-    }
-    tensors["labels"] = task.dataset.test_labels.to(config.device)
+    """Logits and labels, on the CPU: of clean test images, of every shift at every severity, of held-out images."""
+    answer = partial(logits, model, task.dataset, config=config, is_compiled=config.shifts == "cifar10c")
+    sets = judged_by(config, task.dataset)
+    with SETTING_UP:  # the first set may have to compile
+        name, images = next(sets)
+        tensors = {f"logits.{name}": answer(images)}
+    tensors |= {f"logits.{name}": answer(images) for name, images in sets}
+    tensors["labels"] = task.dataset.test_labels
     if len(task.held_out_labels):
-        held_out = task.held_out_images.to(config.device)
-        tensors["logits.held_out"] = logits(model, task.dataset, held_out, config)
-        tensors["labels.held_out"] = task.held_out_labels.to(config.device)
-    return tensors
+        tensors["logits.held_out"] = answer(task.held_out_images.to(config.device))
+        tensors["labels.held_out"] = task.held_out_labels
+    return {name: values.cpu() for name, values in tensors.items()}
 
 
-def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config) -> Tensor:
+def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config, *, is_compiled: bool = False) -> Tensor:
     """The network's logits in float32, computed in the precision of its training."""
-    layout = torch.channels_last if config.device == "cuda" else torch.contiguous_format
+    size, is_gpu = BATCH[config.device], config.device == "cuda"
+    layout = torch.channels_last if is_gpu else torch.contiguous_format
     found = []
-    for part in images.split(BATCH[config.device]):
-        with autocast(config.precision):
-            found.append(model(data.normalised(part).contiguous(memory_format=layout)).float())
+    for part in images.split(size):
+        compute = forward(config, is_compiled=is_compiled and is_gpu and len(part) == size)
+        found.append(compute(model, data.normalised(part).contiguous(memory_format=layout)))
     return torch.cat(found)
