@@ -83,6 +83,22 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(arm, optimizer, model
     assert epochs == list(range(crash_at + 1, 5))  # nothing twice
 
 
+def test_a_run_that_is_told_to_stop_keeps_what_it_has_though_no_checkpoint_was_due(monkeypatch):
+    monkeypatch.setattr("orthograd.training.steps.EagerSteps.seconds_between_checkpoints", 1e9)
+
+    def stop(event):
+        if event["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    task, memory, epochs = Task.of(QUICK), Memory(), []
+    with pytest.raises(KeyboardInterrupt):
+        train(QUICK, task, keeper=memory, report=stop)
+    resumed = train(QUICK, task, keeper=memory, report=lambda event: epochs.append(event["epoch"]))
+    assert epochs == [3, 4]
+    assert torch.equal(weights(resumed), weights(train(QUICK, task)))
+    assert memory.saved == 1
+
+
 def test_arms_of_a_seed_share_images_initial_weights_and_order():
     baseline, orthograd = QUICK, dataclasses.replace(QUICK, arm="orthograd")
     left, right = Task.of(baseline), Task.of(orthograd)

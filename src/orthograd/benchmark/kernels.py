@@ -16,11 +16,11 @@ from ..training.task import Task
 from .claim import Claim
 
 KINDS = {
-    "⊥Grad": ("moments_kernel", "merge_kernel", "apply_kernel"),
     "optimizer": ("fusedoptimizer", "fused_sgd", "multi_tensor"),
-    "changes of layout": ("nchwtonhwc", "nhwctonchw"),
-    "batch norm, activations, sums": ("triton_",),
-    "convolutions": ("conv", "xmma", "cutlass", "gemm", "cudnn", "sm80", "sm90", "fprop", "dgrad", "wgrad"),
+    "⊥Grad": ("moments_kernel", "merge_kernel", "apply_kernel"),
+    "work space of convolutions": ("init_device_workspace", "memset"),
+    "batch norm, activations, casts": ("triton_",),
+    "convolutions": ("conv", "xmma", "cutlass", "gemm", "cudnn"),
 }
 """Parts of the names of kernels, the first that fits deciding."""
 

@@ -38,8 +38,8 @@ def bench(
 
     chosen = torch.device("cpu") if calibration else device_named(device)
     torch.set_num_threads(threads)
-    console = Console()
-    claims = []
+    console, facts = Console(), benchmark.environment(chosen)
+    claims: list[Claim] = []
     with console.status("measuring …") as status:
         if training:
             measured = benchmark.measure_training(chosen)
@@ -50,13 +50,16 @@ def bench(
         for claim in measured:
             claims.append(claim)
             status.update(f"measured {claim.what}; measuring on …")
-    facts = benchmark.environment(chosen)
+            if record is not None:  # after each, so that a benchmark that is stopped leaves what it has found
+                _write(record, claims, facts)
     console.print(_table(claims, facts))
-    if record is not None:
-        rows = [claim.as_row() for claim in claims]
-        record.write_text(json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False))
     if not all(claim.holds for claim in claims):
         raise typer.Exit(1)
+
+
+def _write(record: Path, claims: list[Claim], facts: dict[str, str]) -> None:
+    rows = [claim.as_row() for claim in claims]
+    record.write_text(json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False))
 
 
 def _table(claims: list[Claim], facts: dict[str, str]) -> Table:

@@ -12,6 +12,9 @@ from .events import Event
 from .jobs import Agenda, Job, OnEvent, attempt
 from .plain import Config
 
+BEING_JUDGED = 1
+"""Runs beyond the fastest pack: one or another is at its metrics, which leave the GPU to the rest."""
+
 
 class PackedGPU:
     """Runs side by side on the GPU of this machine; as many as are fastest, found out by trying, if not said.
@@ -35,7 +38,7 @@ class PackedGPU:
                 self._perform(list(group), on_event)
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
-        runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config))
+        runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config) + BEING_JUDGED)
         agenda, crew = Agenda(jobs), _Crew()
         try:
             while agenda or crew.working:

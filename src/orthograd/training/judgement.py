@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from threading import Lock
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from ..datasets import SEVERITIES, SHIFTS, Dataset, shifted
 from .config import Config
 
 Images = tuple[str, Tensor]
-_MAKING = Lock()  # so that runs that end at the same time do not each make all images
 
 
 def judged_by(config: Config, data: Dataset) -> Iterator[Images]:
@@ -25,9 +23,7 @@ def judged_by(config: Config, data: Dataset) -> Iterator[Images]:
             for severity in SEVERITIES:
                 yield f"{name}.{severity}", shifted(plain, name, severity=severity).to(config.device)
     elif config.shifts == "cifar10c":
-        with _MAKING:
-            found = _corrupted(config.dataset, config.device, _Shared(data))
-        yield from found
+        yield from _corrupted(config.dataset, config.device, _Shared(data))
 
 
 def source_of_shifts(config: Config) -> str:

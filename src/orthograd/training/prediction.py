@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -14,22 +15,25 @@ from .judgement import judged_by
 from .task import Task
 
 BATCH = {"cpu": 1024, "cuda": 5000}
+# Runs that began together end together: one after another they fall out of step, and some train while one is judged.
+_ONE_AT_A_TIME = Lock()
 
 
 @torch.no_grad()
 def predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor]:
     """Logits and labels, on the CPU: of clean test images, of every shift at every severity, of held-out images."""
     answer = partial(logits, model, task.dataset, config=config, is_compiled=config.shifts == "cifar10c")
-    sets = judged_by(config, task.dataset)
-    with SETTING_UP:  # the first set may have to compile
-        name, images = next(sets)
-        tensors = {f"logits.{name}": answer(images)}
-    tensors |= {f"logits.{name}": answer(images) for name, images in sets}
-    tensors["labels"] = task.dataset.test_labels
-    if len(task.held_out_labels):
-        tensors["logits.held_out"] = answer(task.held_out_images.to(config.device))
-        tensors["labels.held_out"] = task.held_out_labels
-    return {name: values.cpu() for name, values in tensors.items()}
+    with _ONE_AT_A_TIME:
+        sets = judged_by(config, task.dataset)
+        with SETTING_UP:  # the first set may have to compile
+            name, images = next(sets)
+            tensors = {f"logits.{name}": answer(images)}
+        tensors |= {f"logits.{name}": answer(images) for name, images in sets}
+        if len(task.held_out_labels):
+            tensors["logits.held_out"] = answer(task.held_out_images.to(config.device))
+        tensors = {name: values.cpu() for name, values in tensors.items()}
+    labels = {"labels": task.dataset.test_labels, "labels.held_out": task.held_out_labels}
+    return tensors | {name: values for name, values in labels.items() if len(values)}
 
 
 def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config, *, is_compiled: bool = False) -> Tensor:

@@ -55,12 +55,21 @@ def _losses(config: Config, task: Task, steps: Steps, keeper: Keeper | None, rep
     if last is not None:
         restore(last[0], steps.model, steps.optimizer, order)
         losses = list(last[1]["losses"])
+
+    def keep() -> None:
+        if keeper and len(losses) < config.epochs:
+            keeper.save_checkpoint(captured(steps.model, steps.optimizer, order), {"losses": losses})
+
     kept = time.monotonic()
     while len(losses) < config.epochs:
         losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
-        is_due = time.monotonic() - kept >= steps.seconds_between_checkpoints
-        if keeper and is_due and len(losses) < config.epochs:
-            keeper.save_checkpoint(captured(steps.model, steps.optimizer, order), {"losses": losses})
+        if is_due := time.monotonic() - kept >= steps.seconds_between_checkpoints:
+            keep()
             kept = time.monotonic()
-        report({"epoch": len(losses), "epochs": config.epochs, "loss": losses[-1]})
+        try:
+            report({"epoch": len(losses), "epochs": config.epochs, "loss": losses[-1]})
+        except BaseException:  # whoever stops the run does it here: nothing of it is lost
+            if not is_due:
+                keep()
+            raise
     return losses
