@@ -79,7 +79,7 @@ def test_zero_weights_and_zero_gradients_are_left():
     nn.init.zeros_(model.bias)
     found = diagnose(model, lambda m, x: m(x).sum(), torch.zeros(4, 3))
     assert found["weight"].reason == "its gradient is zero"
-    assert found["bias"].reason == "a zero weight has no direction"
+    assert found["bias"].reason == "zero: it has no direction before its first step"
     assert found["bias"].cosine is None
 
 
