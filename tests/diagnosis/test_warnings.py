@@ -27,7 +27,9 @@ def test_one_element_that_would_freeze():
     assert warning.startswith("b would never change again")
     assert warning.endswith("With scalars=False it is left alone.")
     assert "FREEZES" in str(found)
-    assert "acts on 1 and freezes 1 of 2 parameters, and 69.2 % of that lies in b." in str(found)  # 36 of 16 + 36
+    assert "acts on 1 and freezes 1 of 2 parameters, and 69.2 % of what it removes lies in b." in str(
+        found
+    )  # 36 of 16 + 36
 
 
 def test_a_parallel_gradient_that_would_freeze():

@@ -89,7 +89,7 @@ class Diagnosis:
         if not self.removed:
             return f"{said}."
         most = max(self.rows, key=lambda row: row.removed)
-        return f"{said}, and {percent(most.removed / self.removed)} of that lies in {most.name}."
+        return f"{said}, and {percent(most.removed / self.removed)} of what it removes lies in {most.name}."
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
