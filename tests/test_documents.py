@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,23 @@ def test_tables_are_those_of_the_records(monkeypatch):
     for name, makers in tables["DOCUMENTS"].items():
         text = (ROOT / name).read_text()
         assert tables["with_tables"](text, makers) == text, f"run benchmarks/tables.py: {name} is out of date"
+
+
+def test_the_table_of_what_to_expect_has_a_column_for_each_setting_with_both_arms(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import _method_tables
+
+    source, folder = (root / "docs" / "results" / "reproduction" for root in (ROOT, tmp_path))
+    folder.mkdir(parents=True)
+    for setting, arms in {"resnet18": ("baseline", "orthograd"), "resnet50": ("baseline",)}.items():
+        for arm in arms:
+            shutil.copy(source / f"resnet18-{arm}.json", folder / f"{setting}-{arm}.json")
+    monkeypatch.setattr(_method_tables, "ROOT", tmp_path)
+    assert "ResNet-50" not in _method_tables.expected()
+    shutil.copy(source / "resnet18-orthograd.json", folder / "resnet50-orthograd.json")
+    header, _, *rows = _method_tables.expected().splitlines()
+    assert [cell.split(",")[0].strip() for cell in header.split("|")[2:4]] == ["ResNet-18", "ResNet-50"]
+    assert all(row.count("→") == 2 for row in rows)
 
 
 @pytest.mark.parametrize("record", sorted((ROOT / "docs" / "results").glob("bench-*.json")), ids=lambda path: path.name)
