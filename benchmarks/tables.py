@@ -1,13 +1,14 @@
 """Write the tables of the documents: from the records in docs/results, and what metrics mean from the package."""
 
 import json
-from pathlib import Path
+
+from _markdown import ROOT, table
+from _method_tables import diagnosed, expected, recorder_costs, when
 
 from orthograd.calibration import CONVENTIONS
 from orthograd.paper.bundles import read_bundle
 from orthograd.report.comparison import TITLES, ArmPair
 
-ROOT = Path(__file__).parent.parent
 RECORDS = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
 CALIBRATION = {"2 x86 cores": "calibration-x86.json", "2 ARM cores": "calibration-cpu.json"}
 SHOWN = ("top1_accuracy", "loss", "ece", "ece_by_chance", "ece_by_chance_limit", "smooth_ece", "brier", "aurc")
@@ -17,11 +18,6 @@ END = "<!-- end -->\n"
 
 def claims(name: str) -> list[dict]:
     return json.loads((ROOT / "docs/results" / name).read_text())["claims"]
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"|{'|'.join(line if line == '---' else f' {line} ' for line in cells)}|\n" for cells in lines)
 
 
 def claim_rows(records: dict[str, str]) -> list[list[str]]:
@@ -117,7 +113,7 @@ def reproduction() -> str:
 
 DOCUMENTS = {
     "README.md": [reproduction, comparisons, costs],
-    "docs/method.md": [cosines],
+    "docs/method.md": [expected, when, cosines, diagnosed, recorder_costs],
     "docs/calibration.md": [conventions, digits, calibration_costs],
 }
 

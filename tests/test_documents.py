@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,11 +70,58 @@ def test_the_blocks_of_the_page_on_calibration_run(tmp_path):
     assert names["found"].metric == "ece"
 
 
-def test_tables_are_those_of_the_records():
+def test_the_blocks_of_the_page_on_the_method_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"torch": torch, "images": torch.randn(5, 4), "labels": torch.tensor([0, 1, 2, 0, 1])} | surroundings()
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "method.md").read_text(), re.S):
+        exec(block.replace("...  #", "loss.backward(); optimizer.step()  #"), names)
+    assert names["recorder"].steps == [0]
+    assert (tmp_path / "radial.png").exists()
+
+
+def test_the_figure_of_the_page_on_the_method_is_that_of_the_record():
+    drawn = runpy.run_path(str(ROOT / "benchmarks" / "method_figure.py"))["method_figure"]
+    record = json.loads((ROOT / "docs" / "results" / "when.json").read_text(encoding="utf-8"))
+    figure = ROOT / "docs" / "figures" / "method.svg"
+    assert figure.read_bytes() == drawn(record).encode(), "run benchmarks/method_figure.py"
+
+
+def test_norms_grow_and_decay_by_the_rule_of_the_page_on_the_method():
+    import orthograd
+
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    optimizer = torch.optim.SGD([weight], lr=0.1, weight_decay=0.3)
+    orthograd.attach(optimizer)
+    before, gradient = weight.detach().clone(), torch.randn_like(weight)
+    weight.grad = gradient.clone()
+    optimizer.step()
+    expected = (1 - 0.1 * 0.3) ** 2 * before.square().sum() + 0.1**2 * gradient.square().sum()
+    assert float(weight.detach().square().sum()) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_tables_are_those_of_the_records(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
     for name, makers in tables["DOCUMENTS"].items():
         text = (ROOT / name).read_text()
         assert tables["with_tables"](text, makers) == text, f"run benchmarks/tables.py: {name} is out of date"
+
+
+def test_the_table_of_what_to_expect_has_a_column_for_each_setting_with_both_arms(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import _method_tables
+
+    source, folder = (root / "docs" / "results" / "reproduction" for root in (ROOT, tmp_path))
+    folder.mkdir(parents=True)
+    for setting, arms in {"resnet18": ("baseline", "orthograd"), "resnet50": ("baseline",)}.items():
+        for arm in arms:
+            shutil.copy(source / f"resnet18-{arm}.json", folder / f"{setting}-{arm}.json")
+    monkeypatch.setattr(_method_tables, "ROOT", tmp_path)
+    assert "ResNet-50" not in _method_tables.expected()
+    shutil.copy(source / "resnet18-orthograd.json", folder / "resnet50-orthograd.json")
+    header, _, *rows = _method_tables.expected().splitlines()
+    assert [cell.split(",")[0].strip() for cell in header.split("|")[2:4]] == ["ResNet-18", "ResNet-50"]
+    assert all(row.count("→") == 2 for row in rows)
 
 
 @pytest.mark.parametrize("record", sorted((ROOT / "docs" / "results").glob("bench-*.json")), ids=lambda path: path.name)
@@ -111,8 +159,16 @@ def test_the_metrics_of_the_example_are_those_of_its_predictions():
 
 def test_links_lead_somewhere():
     for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
-            assert (document.parent / target).exists(), target
+        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", document.read_text()):
+            path = document.parent / target if target else document
+            assert path.exists(), target
+            assert not anchor or anchor in anchors(path), f"{document.name}: {target}#{anchor}"
+
+
+def anchors(document):
+    """Headings as GitHub links to them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_importing_orthograd_imports_nothing_heavier_than_torch():

@@ -79,7 +79,7 @@ def test_zero_weights_and_zero_gradients_are_left():
     nn.init.zeros_(model.bias)
     found = diagnose(model, lambda m, x: m(x).sum(), torch.zeros(4, 3))
     assert found["weight"].reason == "its gradient is zero"
-    assert found["bias"].reason == "a zero weight has no direction"
+    assert found["bias"].reason == "zero: it has no direction before its first step"
     assert found["bias"].cosine is None
 
 
@@ -169,3 +169,30 @@ def test_wrong_input_is_refused_by_name(model, loss, batch, error, words):
 def test_a_name_that_is_not_there_is_refused():
     with pytest.raises(KeyError, match="expected a parameter among w, b, got c"):
         diagnose(Vector(), output, SLOPE)["c"]
+
+
+class Tokens(nn.Module):
+    """A transformer with a normalisation without scale, a gate that starts at zero, and a learned temperature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
+        self.mixed, self.norm = nn.Linear(16, 16, bias=False), nn.LayerNorm(16, elementwise_affine=False)
+        self.gate, self.temperature = nn.Parameter(torch.zeros(16)), nn.Parameter(torch.tensor(1.0))
+        self.head = nn.Linear(16, 20, bias=False)
+
+    def forward(self, tokens):
+        hidden = self.norm(self.mixed(self.block(self.embedding(tokens)))) * (1 + self.gate)
+        return self.head(hidden)[:, -1] * self.temperature
+
+
+def test_a_transformer_of_ones_own():
+    model, batch = Tokens(), (torch.randint(20, (32, 7)), torch.randint(20, (32,)))
+    found = diagnose(model, nn.CrossEntropyLoss(), batch)
+    assert (found["mixed.weight"].kind, found["mixed.weight"].action) == ("invariant", "leave")
+    assert found["head.weight"].kind == "outputs"
+    assert found["temperature"].reason == "one element has no orthogonal direction"
+    assert found["gate"].reason == "zero: it has no direction before its first step"
+    assert found["block.linear1.weight"].kind == "function"
+    assert diagnose(model, nn.CrossEntropyLoss(), batch, scalars=True)["temperature"].action == "freeze"

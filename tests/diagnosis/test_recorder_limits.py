@@ -64,3 +64,14 @@ def test_figures_are_written(tmp_path, quantity):
         step(model, optimizer, number)
     recorder.figure(tmp_path / "map.png", quantity)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_few_records_are_drawn_too(tmp_path, steps):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    recorder = Recorder(optimizer, every=1, named_parameters=model.named_parameters())
+    for number in range(steps):
+        step(model, optimizer, number)
+    recorder.figure(tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")

@@ -25,8 +25,11 @@ def test_one_element_that_would_freeze():
     assert found["b"].action == "freeze"
     (warning,) = found.warnings
     assert warning.startswith("b would never change again")
-    assert "scalars=False" in warning.replace("Scalars", "scalars")
+    assert warning.endswith("With scalars=False it is left alone.")
     assert "FREEZES" in str(found)
+    assert "acts on 1 and freezes 1 of 2 parameters, and 69.2 % of what it removes lies in b." in str(
+        found
+    )  # 36 of 16 + 36
 
 
 def test_a_parallel_gradient_that_would_freeze():
@@ -40,9 +43,18 @@ def test_a_parallel_gradient_that_would_freeze():
 def test_a_nearly_parallel_gradient(renormalize):
     model = Vector()
     found = diagnose(model, lambda m, x: m.w @ torch.tensor([0.01, 1.0]), SLOPE, renormalize=renormalize)
-    (warning,) = [warning for warning in found.warnings if "nearly freeze" in warning]
+    (warning,) = [warning for warning in found.warnings if "nearly parallel" in warning]
     assert ("blown up" in warning) == renormalize
+    assert ("nearly freeze" in warning) == (not renormalize)
     assert "1 % of its length" in warning
+
+
+def test_many_nearly_parallel_gradients_are_told_in_one_sentence():
+    model = nn.ParameterList([torch.tensor([0.0, 2.0]) for _ in range(5)])
+    slopes = torch.stack([torch.full((5,), 0.01), torch.arange(1.0, 6.0)], 1)
+    found = diagnose(model, lambda m, x: sum(w @ slope for w, slope in zip(m, x, strict=True)), slopes)
+    (warning,) = found.warnings
+    assert "in 4, 3, 2 and 2 more: at a cosine of +1.0000 in 4, the 0.2 % of its length" in warning
 
 
 def test_next_to_nothing_to_act_on():
@@ -51,6 +63,13 @@ def test_next_to_nothing_to_act_on():
     (warning,) = found.warnings
     assert warning.startswith("⊥Grad will change next to nothing here")
     assert "100 % of the energy lies in scale-invariant weights" in warning
+    assert "trained yet" not in warning
+
+
+def test_next_to_nothing_before_training_may_become_more():
+    (warning,) = diagnose(Vector(), lambda m, x: m.w @ torch.tensor([1.0, 0.005]) + 0 * m.b.sum(), SLOPE).warnings
+    assert warning.startswith("⊥Grad will change next to nothing here")
+    assert warning.endswith("look again when it is: the rest may grow.")
 
 
 def test_gradients_that_are_not_finite():

@@ -99,4 +99,4 @@ def _reason_to_leave(
         return "its gradient is not finite and passes unchanged"
     if not angle.gradient_norm:
         return "its gradient is zero"
-    return None if angle.weight_norm else "a zero weight has no direction"
+    return None if angle.weight_norm else "zero: it has no direction before its first step"

@@ -26,7 +26,8 @@ def cautions(rows: Sequence[Row], model: nn.Module, options: Options, sparse: Se
         )
     yield from _unmeasurable(rows)
     yield from (frozen_words(row) for row in rows if row.action == "freeze")
-    yield from (_parallel_words(row, options) for row in rows if is_nearly_frozen(row))
+    if parallel := [row for row in rows if is_nearly_parallel(row)]:
+        yield _parallel_words(parallel, options)
     if rows and any(row.gradient_norm for row in rows) and sum(row.removed for row in rows) < NEXT_TO_NOTHING:
         yield _nothing_words(rows)
     if not model.training:
@@ -36,23 +37,27 @@ def cautions(rows: Sequence[Row], model: nn.Module, options: Options, sparse: Se
         )
 
 
-def is_nearly_frozen(row: Row) -> bool:
+def is_nearly_parallel(row: Row) -> bool:
     """Whether ⊥Grad acts on a gradient that is nearly parallel to its weight."""
     return row.action == "act" and row.cosine is not None and abs(row.cosine) > NEARLY_PARALLEL
 
 
 def frozen_words(row: Row) -> str:
     """How to keep a parameter alive."""
-    remedy = "scalars=False leaves it alone" if math.prod(row.shape) == 1 else "leave it out by where="
-    return f"{row.name} would never change again: {row.reason}. {remedy[0].upper()}{remedy[1:]}."
+    remedy = "With scalars=False it is left alone" if math.prod(row.shape) == 1 else "Leave it out by where="
+    return f"{row.name} would never change again: {row.reason}. {remedy}."
 
 
-def _parallel_words(row: Row, options: Options) -> str:
-    left = math.sqrt(max(0.0, 1 - (row.cosine or 0.0) ** 2))
-    said = f"{row.name} would nearly freeze: its gradient is nearly parallel to it (cosine {row.cosine:+.4f})"
+def _parallel_words(rows: Sequence[Row], options: Options) -> str:
+    """One sentence for all of them: late in a training they may be many."""
+    worst = max(rows, key=lambda row: abs(row.cosine or 0.0))
+    left = percent(math.sqrt(max(0.0, 1 - (worst.cosine or 0.0) ** 2)))
+    where = f" in {worst.name}" if len(rows) > 1 else ""
+    said = f"The gradient is nearly parallel to its weight in {_few([row.name for row in rows])}"
+    cosine = f"a cosine of {worst.cosine:+.4f}{where}"
     if options.renormalize:
-        return f"{said}, and the {percent(left)} of its length that is left is blown up to the whole of it."
-    return f"{said}, and {percent(left)} of its length is left."
+        return f"{said}: at {cosine}, the {left} of its length that is orthogonal is blown up to all of it."
+    return f"{said}, which would nearly freeze: at {cosine}, {left} of its length is left."
 
 
 def _unmeasurable(rows: Sequence[Row]) -> Iterator[str]:
@@ -72,7 +77,9 @@ def _nothing_words(rows: Sequence[Row]) -> str:
     energy = sum(row.gradient_norm**2 for row in rows if row.gradient_norm)
     held = sum(row.gradient_norm**2 for row in invariant if row.gradient_norm) / energy
     because = f" {percent(held)} of the energy lies in scale-invariant weights." if invariant else ""
-    return f"⊥Grad will change next to nothing here: {share} of the gradient's energy is radial.{because}"
+    # What is invariant stays so; of the rest a network before its training has little radial, and more later.
+    later = " If it is not trained yet, look again when it is: the rest may grow." if held < 1 - NEXT_TO_NOTHING else ""
+    return f"⊥Grad will change next to nothing here: {share} of the gradient's energy is radial.{because}{later}"
 
 
 def _few(names: Sequence[str], most: int = 3) -> str:

@@ -80,15 +80,16 @@ class Diagnosis:
 
     @property
     def _headline(self) -> str:
-        acting = [row for row in self.rows if row.action == "act"]
+        count = {action: sum(row.action == action for row in self.rows) for action in ("act", "freeze")}
+        frozen = f" and freezes {count['freeze']}" if count["freeze"] else ""
         said = (
-            f"⊥Grad would remove {percent(self.removed)} of the gradient's energy (loss {self.loss:.4g}) "
-            f"and acts on {len(acting)} of {len(self.rows)} parameters"
+            f"⊥Grad would remove {percent(self.removed)} of the gradient's energy (loss {self.loss:.4g}); "
+            f"it acts on {count['act']}{frozen} of {len(self.rows)} parameters"
         )
-        most = max(acting, key=lambda row: row.removed, default=None)
-        if most is None or not self.removed:
+        if not self.removed:
             return f"{said}."
-        return f"{said}; {percent(most.removed / self.removed)} of that lies in {most.name}."
+        most = max(self.rows, key=lambda row: row.removed)
+        return f"{said}, and {percent(most.removed / self.removed)} of what it removes lies in {most.name}."
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

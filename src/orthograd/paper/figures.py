@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 
 from ..report.comparison import ArmPair
 from ..report.formats import TITLES
-from ..report.page import document
-from ..report.page.document import page_patterns
+from ..report.page.document import drawing_style, page_patterns
 from ..report.page.markup import Markup, joined, tag
 from ..report.page.panel import marker
 from ..report.page.reliability import FRAME as DIAGRAM
@@ -67,7 +65,7 @@ def _composed(panels: Sequence[tuple[str, Markup]], size: tuple[float, float], *
     width, height = columns * (size[0] + GAP) + GAP, top + rows * (size[1] + TITLE + GAP)
     return tag(
         "svg",
-        tag("style", Markup(_style())),
+        tag("style", Markup(drawing_style())),
         page_patterns(),
         tag("rect", class_="ground", width=width, height=height),
         legend,
@@ -99,11 +97,3 @@ def _legend(names: tuple[str, str]) -> Markup:
         parts.append(marker(x + 16, 18, look=look))
         parts.append(tag("text", name, x=x + 40, y=18, dy="0.35em"))
     return joined(parts)
-
-
-def _style() -> str:
-    """The page's style, of which a drawing by itself needs the colours and the marks."""
-    text = files(str(document.__package__)).joinpath("style.css").read_text(encoding="utf-8")
-    colours = text[: text.index("* {")]
-    marks = text[text.index("svg text {") : text.index("@media print")]
-    return f"{colours}{marks}.ground {{ fill: var(--paper); }}\n"

@@ -83,7 +83,7 @@ def _draw(axes: Axes, bar: Axes, steps: Sequence[int], values: Values, look: Loo
     has_gaps = any(math.isnan(value) for row in cells for value in row)
     axes.set_xlabel("step; grey where weight or gradient is next to zero" if has_gaps else "step")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{steps[round(x)]:,}" if 0 <= x < len(steps) else ""))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _step_at(x, steps)))
     axes.tick_params(axis="y", length=0)
     scale = axes.figure.colorbar(image, cax=bar)
     scale.outline.set_linewidth(0.6)  # type: ignore[operator]
@@ -99,6 +99,15 @@ def _colors(look: Look, known: Sequence[float]) -> tuple[Colormap, Normalize]:
     if look.is_signed:
         return _SIGNED, Normalize(-end, end)
     return _RISING, PowerNorm(0.5, 0, end) if look.is_percent else Normalize(0, end)
+
+
+def _step_at(place: float, steps: Sequence[int]) -> str:
+    """The label of a column; none between columns, where few of them have ticks too.
+
+    >>> _step_at(1.0, [0, 1000]), _step_at(0.5, [0, 1000]), _step_at(2.0, [0, 1000])
+    ('1,000', '', '')
+    """
+    return f"{steps[int(place)]:,}" if place in range(len(steps)) else ""
 
 
 def _short(name: str) -> str:

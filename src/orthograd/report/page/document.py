@@ -56,7 +56,6 @@ def _about(pair: ArmPair) -> str:
 
 def page_head(title: str) -> Markup:
     """The head of any page of ours: its title and style, and that nothing comes from outside."""
-    style = files(__package__).joinpath("style.css").read_text(encoding="utf-8")
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -65,8 +64,20 @@ def page_head(title: str) -> Markup:
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
         tag("link", rel="icon", href="data:,"),  # otherwise a server would be asked for one
-        tag("style", Markup(style)),
+        tag("style", Markup(_style())),
     )
+
+
+def drawing_style() -> str:
+    """Of the page's style what a drawing needs that stands by itself: the colours and the marks."""
+    text = _style()
+    colours = text[: text.index("* {")]
+    marks = text[text.index("svg text {") : text.index("@media print")]
+    return f"{colours}{marks}.ground {{ fill: var(--paper); }}\n"
+
+
+def _style() -> str:
+    return files(__package__).joinpath("style.css").read_text(encoding="utf-8")
 
 
 def page_patterns() -> Markup:

@@ -1,0 +1,131 @@
+"""What docs/method.md shows of the records: what to expect, when it hurts, a diagnosis, and what recording costs."""
+
+import json
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+from _markdown import ROOT, table
+
+from orthograd.diagnosis.result import Diagnosis, Row
+from orthograd.diagnosis.text import aligned
+from orthograd.paper.bundles import bundle_path, read_bundle
+from orthograd.report.comparison import ArmPair
+from orthograd.statistics import compare_table, difference_interval
+
+SETTINGS = {
+    "resnet18": "ResNet-18",
+    "resnet18_1000_epochs": "1000 epochs",
+    "resnet18_all_labels": "all labels",
+    "resnet18_adamw": "AdamW",
+    "resnet50": "ResNet-50",
+    "wide_resnet28_10": "WideResNet-28-10",
+}
+"""Of the reproduction: those that there are runs of appear in the table of what to expect."""
+EXPECTED = {
+    "accuracy, %": (lambda run: run["metrics"]["clean"]["top1_accuracy"], ".2f"),
+    "max \\|logit\\|": (lambda run: run["metrics"]["clean"]["max_logit"], ".2f"),
+    "confidence": (lambda run: run["metrics"]["clean"]["max_softmax"], ".3f"),
+    "entropy": (lambda run: run["metrics"]["clean"]["entropy"], ".3f"),
+    "loss": (lambda run: run["metrics"]["clean"]["loss"], ".3f"),
+    "ECE": (lambda run: run["metrics"]["clean"]["ece"], ".4f"),
+    "ECE, temperature fitted": (lambda run: (run["after_temperature"] or {"metrics": {}})["metrics"].get("ece"), ".4f"),
+    "ECE, corrupted images": (lambda run: mean_over_shifts(run, "ece"), ".4f"),
+    "training loss, last epoch": (lambda run: run["losses"][-1], ".4f"),
+}
+EARLY = "stopped early"
+STOPS = {
+    "plain CNN": (56, 80, 300, EARLY),
+    "CNN with batch norm": (20, 40, 300, EARLY),
+    "plain CNN, label smoothing": (300,),
+    "plain CNN, focal loss": (300,),
+}
+"""Epochs of docs/results/when.json that the table shows: the networks learn at different speeds."""
+WHEN = {
+    "accuracy, %": (lambda at: at["top1_accuracy"], ".1f"),
+    "confidence − accuracy": (lambda at: at["max_softmax"] - at["top1_accuracy"] / 100, "+.3f"),
+    "loss": (lambda at: at["loss"], ".3f"),
+    "ECE": (lambda at: at["ece"], ".3f"),
+    "ECE, temperature fitted": (lambda at: at["ece_scaled"], ".3f"),
+}
+SHOWN = ("11.weight", "5.weight", "4.weight", "4.bias")
+"""Parameters of the example's diagnosis: two that ⊥Grad acts on, and two that it leaves for different reasons."""
+
+
+def record(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "docs/results" / name).read_text(encoding="utf-8"))
+
+
+def expected() -> str:
+    """What ⊥Grad changed in every setting of the reproduction that both arms were run in."""
+    columns = {}
+    for setting, title in SETTINGS.items():
+        paths = [bundle_path(ROOT / "docs/results/reproduction", setting, arm) for arm in ("baseline", "orthograd")]
+        if all(path.exists() for path in paths):
+            pair = ArmPair.of(
+                [run for path in paths for run in read_bundle(path)], baseline="baseline", candidate="orthograd"
+            )
+            columns[f"{title}, {len(pair.seeds)} seeds"] = pair.baseline, pair.candidate
+    rows = [[name, *(change(arms, *how) for arms in columns.values())] for name, how in EXPECTED.items()]
+    return table(["without → with ⊥Grad", *columns], rows)
+
+
+def mean_over_shifts(run: dict, metric: str) -> float | None:
+    shifted = [found[metric] for images, found in run["metrics"].items() if images != "clean"]
+    return fmean(shifted) if shifted else None
+
+
+def change(arms: tuple, of: Callable, form: str) -> str:
+    """The means of both arms, in the order of their seeds; bold where the interval by pairs leaves zero out."""
+    before, after = ([of(run) for run in arm] for arm in arms)
+    if None in (*before, *after):
+        return "–"
+    low, high = difference_interval(before, after)
+    text = f"{fmean(before):{form}} → {fmean(after):{form}}".replace("-", "−")
+    return f"**{text}**" if low > 0 or high < 0 else text
+
+
+def when() -> str:
+    """When it helps and when it hurts: from the record of benchmarks/when_it_hurts.py."""
+    found = record("when.json")
+    runs, epochs = found["runs"], found["epochs"]
+    cases = {
+        (case, str(stop)): [[moment(run, epochs, stop) for run in arm] for arm in runs[case].values()]
+        for case, stops in STOPS.items()
+        for stop in stops
+    }
+    eces = {", ".join(name): tuple([at["ece"] for at in arm] for arm in arms) for name, arms in cases.items()}
+    verdicts = compare_table(eces, better=dict.fromkeys(eces, "lower"))
+    rows = [
+        [*name, *(change(arms, *how) for how in WHEN.values()), verdicts[", ".join(name)].verdict]
+        for name, arms in cases.items()
+    ]
+    return table(["without → with ⊥Grad", "epochs", *WHEN, "its ECE is"], rows)
+
+
+def moment(run: dict, epochs: list[int], stop: int | str) -> dict[str, float]:
+    """A run as it was after an epoch, or after the one at which its loss on held-out images was lowest."""
+    losses = run["held_out_loss"]
+    at = losses.index(min(losses)) if stop == EARLY else epochs.index(stop)
+    return {name: values[at] for name, values in run.items()}
+
+
+def recorder_costs() -> str:
+    """What a recorder takes of the time of training."""
+    found = record("recorder-cost.json")
+    facts, rows = found["environment"], []
+    for claim in found["claims"]:
+        missed = "" if claim["holds"] else ", **not reached**"
+        rows.append([claim["what"].split(", ", 1)[1], f"{100 * claim['value']:.2g} %{missed}"])
+    return table([f"{facts['device']}, {facts['threads']} threads", "of the time of training; to reach: 1 %"], rows)
+
+
+def diagnosed() -> str:
+    """What the example printed, without some of its rows and columns."""
+    found = record("diagnosis.json")["diagnosis"]
+    rows = tuple(Row(**{**row, "shape": tuple(row["shape"])}) for row in found["rows"])
+    diagnosis = Diagnosis(found["loss"], rows, tuple(found["warnings"]))
+    columns, header = (0, 2, 3, 4, 7, 8), ("parameter", "removes", "radial", "cosine", "⊥Grad", "why")
+    lines = [[diagnosis[name].cells[i] for i in columns] for name in SHOWN]
+    headline = str(diagnosis).partition("\n")[0].replace("; ", ";\n", 1)
+    return f"```\n{headline}\n\n{aligned(header, lines, left=(0, 4, 5))}\n```\n"

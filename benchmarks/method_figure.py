@@ -1,0 +1,195 @@
+"""Draw docs/figures/method.svg: what ⊥Grad does to a step, and, by docs/results/when.json, to a classifier.
+
+With another path as argument the figure is written there. It holds no glyphs and no dates: the same bytes everywhere.
+"""
+
+import json
+import math
+import sys
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+from orthograd.report.page.document import drawing_style, page_patterns
+from orthograd.report.page.markup import Markup, compact, joined, tag
+from orthograd.report.page.panel import Frame, bottom_axis, curve, left_axis, listed_points
+from orthograd.report.page.scale import Scale
+
+ROOT = Path(__file__).parent.parent
+FIRST, TICKS = 28, (30, 50, 100, 200, 300)
+"""The epoch that the curves begin at: before it, neither arm has learned anything."""
+TITLES = {"baseline": "SGD: surer than right", "orthograd": "⊥Grad: about as sure as right"}
+PANEL = Frame(width=290, height=262, left=44, right=14, top=14, bottom=40)
+WIDTH, HEIGHT, TOP, LEFT = 960, 340, 44, 330
+STYLE = """
+.arrow { fill: none; stroke-width: 2; }
+.arrow.weight { stroke: var(--ink); stroke-width: 2.6; }
+.arrow.plain { stroke: var(--baseline); }
+.arrow.radial, .help { stroke: var(--quiet); stroke-dasharray: 4 3; }
+.arrow.full { stroke: var(--candidate); stroke-width: 3; }
+.help { fill: none; stroke-width: 1; opacity: .6; }
+.tip.weight { fill: var(--ink); }
+.tip.plain { fill: var(--baseline); }
+.tip.radial { fill: var(--quiet); }
+.tip.full { fill: var(--candidate); }
+.sphere { fill: none; stroke: var(--quiet); stroke-width: 1.2; opacity: .6; }
+.line.confidence { stroke: var(--ink); stroke-width: 2.2; }
+.line.accuracy { stroke: var(--ink); stroke-dasharray: 5 3; }
+svg text.quiet { fill: var(--quiet); }
+svg text.plain { fill: var(--baseline); font-weight: 600; }
+svg text.full { fill: var(--candidate); font-weight: 600; }
+"""
+
+
+def method_figure(record):
+    """The whole picture, as SVG."""
+    words = (
+        "Left: at the tip of a weight w, on the circle of its length, SGD's step −g is taken apart into a radial part "
+        "along w and −g⊥ along the circle; −ĝ has the direction of −g⊥ and the length of −g. Middle and right: test "
+        "accuracy and mean confidence over epochs. Under SGD confidence rises past accuracy; under ⊥Grad both rise "
+        "more slowly, and end close to each other."
+    )
+    runs = record["runs"]["plain CNN"]
+    epochs = record["epochs"]
+    return (
+        tag(
+            "svg",
+            tag("title", "What ⊥Grad does"),
+            tag("desc", words),
+            tag("style", Markup(drawing_style() + STYLE)),
+            page_patterns(),
+            tag("rect", class_="ground", width=WIDTH, height=HEIGHT),
+            tag("text", "A step, seen from the weight", x=16, y=24, class_="strong"),
+            geometry(),
+            (
+                placed(
+                    LEFT + i * 315, tag("text", title, x=PANEL.left, y=-20, class_="strong"), curves(epochs, runs[arm])
+                )
+                for i, (arm, title) in enumerate(TITLES.items())
+            ),
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {WIDTH} {HEIGHT}",
+            width=WIDTH,
+            height=HEIGHT,
+            role="img",
+        )
+        + "\n"
+    )
+
+
+def placed(x, *marks):
+    return tag("g", *marks, transform=f"translate({compact(x)} {TOP})")
+
+
+def geometry():
+    """A weight, and a step of SGD that leans outwards, as steps do once the training images are learned."""
+    center, length, angle, radial, tangent = (26.0, 306.0), 196.0, math.radians(54), 70.0, 56.0
+    outward, along = (math.cos(angle), -math.sin(angle)), (math.sin(angle), math.cos(angle))
+    tip = moved(center, outward, length)
+    longer, short = moved(tip, outward, radial), moved(tip, along, tangent)
+    full, end = moved(tip, along, math.hypot(radial, tangent)), moved(longer, along, tangent)
+    first, last = moved(center, (1, 0), length), moved(center, (0, -1), length)
+    arc = f"M{listed_points([first])}A{length:g},{length:g} 0 0 0 {listed_points([last])}"
+    help_line = f"M{listed_points([longer])}L{listed_points([end])}L{listed_points([short])}"
+    return joined(
+        tag("path", class_="sphere", d=arc),
+        tag("path", class_="help", d=help_line),
+        arrow(tip, full, "full"),
+        arrow(center, tip, "weight"),
+        arrow(tip, longer, "radial"),
+        arrow(tip, end, "plain"),
+        tag("circle", class_="tip full", cx=short[0], cy=short[1], r=3.2),
+        label(moved(center, outward, length / 2), "w", -12, -4, "strong"),
+        label(longer, "radial part of −g:", -13, -22, "quiet right"),
+        label(longer, "a longer w,", -13, -7, "quiet right"),
+        label(longer, "more confidence", -13, 8, "quiet right"),
+        label(end, "−g, SGD", 6, -2, "plain"),
+        label(short, "−g⊥", -9, 16, "full right"),
+        label(full, "−ĝ, ⊥Grad:", 4, 18, "full"),
+        label(full, "as long as g", 4, 33, "quiet"),
+        label(last, "‖w‖ the same", 6, 30, "quiet"),
+    )
+
+
+def label(point, text, dx, dy, look):
+    return tag("text", text, x=point[0] + dx, y=point[1] + dy, class_=f"halo {look}")
+
+
+def moved(point, direction, by):
+    return point[0] + direction[0] * by, point[1] + direction[1] * by
+
+
+def arrow(start, end, look):
+    """A line with a head of its own colour."""
+    length = math.dist(start, end)
+    back = (start[0] - end[0]) / length, (start[1] - end[1]) / length
+    neck, side = moved(end, back, 9), (-back[1], back[0])
+    head = [end, moved(neck, side, 4), moved(neck, side, -4)]
+    return joined(
+        tag("path", class_=f"arrow {look}", d=f"M{listed_points([start])}L{listed_points([neck])}"),
+        tag("path", class_=f"tip {look}", d=f"M{listed_points(head)}Z"),
+    )
+
+
+def curves(epochs, runs):
+    """Test accuracy and mean confidence, the gap between them filled by who is above."""
+    shown = [i for i, epoch in enumerate(epochs) if epoch >= FIRST]
+    x = Scale(epochs[shown[0]], epochs[-1], *PANEL.x, is_logarithmic=True)
+    y = Scale(0, 100, *PANEL.y)
+    found = {
+        name: [factor * fmean(run[metric][i] for run in runs) for i in shown]
+        for name, metric, factor in (("accuracy", "top1_accuracy", 1), ("confidence", "max_softmax", 100))
+    }
+    lines = {name: [(x(epochs[i]), y(v)) for i, v in zip(shown, values, strict=True)] for name, values in found.items()}
+    return joined(
+        left_axis(PANEL, y, label="%"),
+        bottom_axis(PANEL, [(x(value), str(value)) for value in TICKS], label="epochs"),
+        gaps(lines["accuracy"], lines["confidence"]),
+        (curve(points, look=name) for name, points in lines.items()),
+        legend(found),
+    )
+
+
+def legend(found):
+    """In the empty corner: the lines with where they end, and the two gaps."""
+    left, top = 138, 130
+    marks = [
+        tag("line", class_="line confidence", x1=left, x2=left + 24, y1=top, y2=top),
+        tag("line", class_="line accuracy", x1=left, x2=left + 24, y1=top + 18, y2=top + 18),
+        tag("rect", class_="gap over", x=left, y=top + 30, width=24, height=11),
+        tag("rect", class_="gap under", x=left, y=top + 48, width=24, height=11),
+    ]
+    words = [f"{name} → {found[name][-1]:.1f} %" for name in ("confidence", "accuracy")]
+    words += ["overconfident", "underconfident"]
+    return joined(
+        marks,
+        (tag("text", text, x=left + 30, y=top + 18 * i, dy="0.35em", class_="halo") for i, text in enumerate(words)),
+    )
+
+
+def gaps(accuracy, confidence):
+    """Areas between two lines; higher on the page is a smaller y."""
+    both = with_crossings(accuracy, confidence)
+    for look, pick in (("over", min), ("under", max)):
+        edge = [(x, pick(a, c)) for x, a, c in both]
+        base = [(x, a) for x, a, _ in both]
+        yield tag("path", class_=f"gap {look}", d=f"M{listed_points(base)}L{listed_points(edge[::-1])}Z")
+
+
+def with_crossings(accuracy, confidence):
+    """(x, accuracy, confidence) at all places and where the lines cross."""
+    rows = [(x, a, c) for (x, a), (_, c) in zip(accuracy, confidence, strict=True)]
+    found = rows[:1]
+    for (x, a, c), (x2, a2, c2) in pairwise(rows):
+        if (a - c) * (a2 - c2) < 0:
+            share = (a - c) / ((a - c) - (a2 - c2))
+            meet = a + share * (a2 - a)
+            found.append((x + share * (x2 - x), meet, meet))
+        found.append((x2, a2, c2))
+    return found
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/figures/method.svg"
+    record = json.loads((ROOT / "docs/results/when.json").read_text(encoding="utf-8"))
+    path.write_text(method_figure(record), encoding="utf-8")
