@@ -4,10 +4,15 @@ import json
 
 from _markdown import ROOT, table
 from _method_tables import diagnosed, expected, recorder_costs, when
+from _performance_tables import floors, kernels, overheads, packs, speeds, whole
 
 from orthograd.calibration import CONVENTIONS
 from orthograd.paper.bundles import read_bundle
-from orthograd.report.comparison import TITLES, ArmPair
+from orthograd.paper.claims import sections
+from orthograd.paper.differences import differences_of
+from orthograd.paper.quantities import title_of
+from orthograd.report.comparison import ArmPair
+from orthograd.report.page.tables import typeset
 
 RECORDS = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
 CALIBRATION = {"2 x86 cores": "calibration-x86.json", "2 ARM cores": "calibration-cpu.json"}
@@ -94,26 +99,38 @@ def comparisons() -> str:
 def reproduction() -> str:
     """Table 1 of the paper beside ours, as far as there are runs."""
     folder = ROOT / "docs/results/reproduction"
-    printed = json.loads((ROOT / "src/orthograd/paper/claims.json").read_text())["table1_resnet18"]["rows"]
     records = [record for arm in ("baseline", "orthograd") for record in read_bundle(folder / f"resnet18-{arm}.json")]
     pair = ArmPair.of(records, baseline="baseline", candidate="orthograd")
-    rows = []
-    for row in pair.clean():
-        metric, digits = str(row.metric), CONVENTIONS[str(row.metric)].digits
-        if "d" in printed.get(metric, {}):
-            theirs, ours = printed[metric], [f"{arm.mean:.{digits}f}" for arm in (row.baseline, row.candidate)]
-            effects = [f"{theirs['d']:+.2f}", f"{row.cohens_d.value:+.2f}"]
-            rows.append(
-                [TITLES[metric].replace("|", "\\|"), f"{theirs['sgd']}", f"{theirs['orthograd']}", *ours, *effects]
-            )
-    seeds = len(pair.seeds)
-    header = ["ResNet-18, clean", "paper: SGD", "⊥Grad", f"ours, {seeds} seeds: SGD", "⊥Grad", "paper: d", "ours: d"]
-    return table(header, rows)
+    printed, rows = sections()["table1_resnet18"].rows, []
+    ours = differences_of(pair, [row.quantity for row in printed])
+    for theirs in printed:
+        found, digits = ours[theirs.quantity], theirs.baseline.digits
+        means = [
+            f"{mean:.{digits}f} ± {deviation:.{digits}f}"
+            for mean, deviation in zip(found.means, found.deviations, strict=True)
+        ]
+        effects = [typeset(f"{theirs.d.value:+.2f}") if theirs.d else "–", typeset(f"{found.d:+.2f}")]
+        p = typeset(f"{found.corrected_p:.2g}")
+        rows.append(
+            [
+                title_of(theirs.quantity).replace("|", "\\|"),
+                str(theirs.baseline),
+                str(theirs.candidate),
+                *means,
+                *effects,
+                p,
+            ]
+        )
+    ours_header = f"ours, {len(pair.seeds)} seeds: SGD"
+    return table(
+        ["ResNet-18, clean", "paper: SGD", "⊥Grad", ours_header, "⊥Grad", "paper: d", "ours: d", "ours: p, Holm"], rows
+    )
 
 
 DOCUMENTS = {
     "README.md": [reproduction, comparisons, costs],
     "docs/method.md": [expected, when, cosines, diagnosed, recorder_costs],
+    "docs/performance.md": [whole, floors, speeds, packs, overheads, kernels],
     "docs/calibration.md": [conventions, digits, calibration_costs],
 }
 

@@ -1,0 +1,97 @@
+"""The tables of docs/performance.md, from the records of the benchmark and of the runs."""
+
+import json
+import re
+from itertools import chain
+
+import torch
+from _markdown import ROOT, table
+from torch.utils.flop_counter import FlopCounterMode
+
+from orthograd.models import resnet18
+from orthograd.paper.bundles import read_bundle
+from orthograd.paper.cost import EPOCH, IMAGES, minutes_of
+
+BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * IMAGES
+BF16_RATE = 790e12  # what the card was seen to do in large products of matrices
+STEP = re.compile(r"a step of (?P<model>\S+), (?P<precision>\S+), orthograd: (?P<kind>.+), µs")
+
+
+def training_claims() -> list[dict]:
+    return json.loads((ROOT / "docs/results/training-h200.json").read_text())["claims"]
+
+
+def speeds() -> str:
+    """Images a second: the plain loop, one run, the best pack; and what is to be reached."""
+    rows = []
+    for claim in training_claims():
+        if match := EPOCH.fullmatch(claim["what"]):
+            others = claim["others"]
+            values = [others.get("plain loop"), others.get("1 at once"), claim["value"], claim["reach"]]
+            shown = [f"{IMAGES / value:,.0f}" if value else "" for value in values]
+            arm = {"baseline": "SGD", "orthograd": "⊥Grad"}[match["arm"]]
+            rows.append([match["model"], match["precision"], arm, *shown, "" if claim["holds"] else "no"])
+    return table(["network", "precision", "", "plain loop", "one run", "pack", "to reach", "reached"], rows)
+
+
+def packs() -> str:
+    """Images a second over the number of runs at once."""
+    found = {}
+    for claim in training_claims():
+        sizes = {name: value for name, value in claim["others"].items() if name.endswith("at once")}
+        if sizes and (match := EPOCH.fullmatch(claim["what"])):
+            found[f"{match['model']}, {match['precision']}"] = sizes
+    names = list(dict.fromkeys(chain.from_iterable(found.values())))
+    rows = [
+        [what, *(f"{IMAGES / sizes[name]:,.0f}" if name in sizes else "" for name in names)]
+        for what, sizes in found.items()
+    ]
+    return table(["SGD", *names], rows)
+
+
+def overheads() -> str:
+    """What ⊥Grad adds to an epoch."""
+    rows = []
+    for claim in training_claims():
+        if claim["what"].startswith("⊥Grad's epoch over SGD's, "):
+            reach = f"≤ {claim['reach']:g}" + ("" if claim["holds"] else ", **not reached**")
+            rows.append([claim["what"].removeprefix("⊥Grad's epoch over SGD's, "), f"{claim['value']:.3f}", reach])
+    return table(["⊥Grad's epoch over SGD's, in packs", "here", "to reach"], rows)
+
+
+def kernels() -> str:
+    """Where the time of a step goes, by what kernels are for."""
+    found: dict[str, dict[str, float]] = {}
+    for claim in training_claims():
+        if match := STEP.fullmatch(claim["what"]):
+            found.setdefault(f"{match['model']}, {match['precision']}", {})[match["kind"]] = claim["value"]
+    kinds = list(dict.fromkeys(chain.from_iterable(found.values())))
+    rows = [[kind, *(f"{times.get(kind, 0):,.0f}" for times in found.values())] for kind in kinds]
+    rows.append(["together", *(f"{sum(times.values()):,.0f}" for times in found.values())])
+    return table(["µs a step, one run by itself", *found], rows)
+
+
+def floors() -> str:
+    """What table 1 takes at the least, were a GPU to do nothing but its products."""
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        resnet18((3, 32, 32), 10)(torch.empty(1, 3, 32, 32))
+    forward = counter.get_total_flops()
+    whole = 3 * forward * IMAGES_A_RUN * RUNS  # backward has two products for each of forward's
+    rows = [
+        ["forward pass of an image", f"{forward / 1e9:.2f} GFLOP"],
+        [f"step of training, {BATCH} images", f"{3 * BATCH * forward / 1e9:.0f} GFLOP"],
+        [f"{RUNS} runs of 100 epochs", f"{whole / 1e15:.0f} PFLOP"],
+        [f"the same at {BF16_RATE / 1e12:.0f} TFLOP/s", f"{whole / BF16_RATE:.0f} s"],
+    ]
+    return table(["ResNet-18 for 32 × 32", "adding and multiplying counted apart"], rows)
+
+
+def whole() -> str:
+    """What the runs of table 1 took, judged on clean and corrupted images."""
+    folder = ROOT / "docs/results/reproduction"
+    bundles = [read_bundle(folder / f"resnet18-{arm}.json") for arm in ("baseline", "orthograd")]
+    records = [record for bundle in bundles for record in bundle]
+    minutes = minutes_of(records)
+    each = 60 * minutes / len(records)
+    rows = [[str(len(records)), f"{minutes:.1f}", f"{each:.1f}", f"{each * RUNS / 60:.1f}"]]
+    return table(["runs", "minutes", "seconds a run", f"minutes for {RUNS} at that pace"], rows)
