@@ -41,6 +41,15 @@ def test_networks_that_start_at_once_start_as_they_would_alone(tmp_path):
     assert [record["files"] for record in packed] == [record["files"] for record in alone]
 
 
+def test_each_network_in_a_row_has_a_pack_of_its_own(store, monkeypatch):
+    asked = []
+    monkeypatch.setattr("orthograd.experiment.packed.fastest_pack", lambda config: asked.append(config["model"]) or 1)
+    models = ["small", "small", "large", "large", "small"]
+    grid = Grid({"epochs": 1, "seed": seed, "model": model} for seed, model in enumerate(models))
+    execute(grid, toy_runs.train, store, executor=PackedGPU())
+    assert asked == ["small", "large", "small"]
+
+
 def test_a_run_that_fails_does_not_stop_the_others(store):
     grid = Grid({"epochs": 2, "seed": seed, "how": how} for seed, how in enumerate(["raise", "well", "exit", "well"]))
     with pytest.raises(ExperimentError, match="2 of 4 runs failed") as caught:

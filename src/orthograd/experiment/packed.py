@@ -20,7 +20,7 @@ class PackedGPU:
     """Runs side by side on the GPU of this machine; as many as are fastest, found out by trying, if not said.
 
     A run ends in the same bits whatever runs beside it. Runs of different precision come one kind after another, for
-    PyTorch knows only one at a time.
+    PyTorch knows only one at a time; networks in a row each have their own pack.
     """
 
     def __init__(self, runs: int | None = None) -> None:
@@ -30,12 +30,14 @@ class PackedGPU:
 
     def perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
         """See `Executor.perform`."""
+        from ..training.graphs import SLOTS
         from ..training.precision import precision
 
         by_precision = sorted(jobs, key=_precision)
-        for name, group in itertools.groupby(by_precision, key=_precision):
+        for (name, _), group in itertools.groupby(by_precision, key=_kind):
             with precision(name):
                 self._perform(list(group), on_event)
+            SLOTS.drop()
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
         runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config) + BEING_JUDGED)
@@ -63,6 +65,10 @@ def fastest_pack(config: Config) -> int:
 
 def _precision(job: Job) -> str:
     return str(job.config.get("precision", "float32"))
+
+
+def _kind(job: Job) -> tuple[str, str]:
+    return _precision(job), str(job.config.get("model"))
 
 
 class _Stopped(BaseException):
