@@ -104,7 +104,7 @@ def test_a_run_that_fails_is_explained_beside_it_and_does_not_stop_the_others(st
     assert [failure.config["how"] for failure in caught.value.failures] == ["raise", "exit"]
     assert [store.get(config).is_finished for config in grid] == [False, True, False, True]
     path = store.get(grid[0]).path / "failure.txt"
-    assert f"kept in {path}" in caught.value.failures[0].error
+    assert f"kept in {path}" in str(caught.value)
     for words in ("ArithmeticError: diverged at seed 0", "toy_runs.py", "process", "what it printed: "):
         assert words in path.read_text()
     execute(grid[:1], toy_runs.train, store, executor=RayCluster(shared_store=shared))
@@ -119,7 +119,7 @@ def test_a_worker_that_dies_is_tried_again_from_its_checkpoint_but_not_for_ever(
     assert toy_runs.epochs_trained(store.get(grid[0])) == [5, 6, 7]
     assert len(record["metrics"]["losses"]) == 3
     dies = Grid([{"epochs": 8, "seed": 2, "how": "die"}])
-    with pytest.raises(ExperimentError, match=r"the worker died, in 1 of 1 attempts(.|\n)*process \d+"):
+    with pytest.raises(ExperimentError, match=r"process \d+(.|\n)*the worker died, in 1 of 1 attempts"):
         execute(dies, toy_runs.fragile, store, executor=RayCluster(shared_store=shared, retries=0))
 
 
