@@ -95,6 +95,31 @@ def comparisons() -> str:
     return table(header, rows)
 
 
+def distributed_steps() -> str:
+    """What ⊥Grad adds to a step of FSDP2, measured and predicted."""
+    found = {claim["what"]: claim for claim in claims("distributed-step.json")}
+    rows = []
+    for ranks in (1, 2, 4):
+        where = f"{ranks} processes, ResNet-18"
+        step, guess = found[f"FSDP2 step, {where}"], found.get(f"predicted over measured, {where}")
+        parts = list(guess["others"].values()) if guess else []
+        others = [step["others"][name] for name in ("ms without", "optimizer's step alone", "ms added")]
+        rows.append(
+            [
+                str(ranks),
+                f"{others[0]:.0f}",
+                f"{step['value']:.2f}",
+                f"{others[1]:.2f}",
+                f"{others[2]:.1f}",
+                f"{' + '.join(f'{part:.1f}' for part in parts)} = {sum(parts):.1f}" if parts else "–",
+                f"{guess['value']:.2f}" if guess else "–",
+            ]
+        )
+    header = ["processes", "step without, ms", "step with / without", "optimizer's step with / without"]
+    predicted = "predicted: memory + host + 2 all-reduces, ms"
+    return table([*header, "added to it, ms", predicted, "predicted / measured"], rows)
+
+
 def reproduction() -> str:
     """Table 1 of the paper beside ours, as far as there are runs."""
     folder = ROOT / "docs/results/reproduction"
@@ -119,6 +144,7 @@ DOCUMENTS = {
     "README.md": [reproduction, comparisons, costs],
     "docs/method.md": [cosines],
     "docs/calibration.md": [conventions, digits, calibration_costs],
+    "docs/scale.md": [distributed_steps],
 }
 
 
