@@ -120,6 +120,18 @@ def distributed_steps() -> str:
     return table([*header, "added to it, ms", predicted, "predicted / measured"], rows)
 
 
+def ray_costs() -> str:
+    """What Ray costs on one machine, and what follows for a thousand runs on 64 GPUs."""
+    rows = claim_rows({"2 CPU cores": "ray-overhead.json"})
+    driver = next(claim["value"] for claim in claims("ray-overhead.json") if claim["what"].startswith("driver, "))
+    load = 64 * 4 * driver / 1000 / (20 * 60)
+    return table(["what", "where", "here", "to reach", "others in the same run"], rows) + (
+        f"\nSo $d$ = {driver:.1f} ms of processor time, and the limit is {1000 / driver:.0f} runs a second. For runs "
+        f"of $t_4$ = 20 minutes, four on each GPU: 4 rounds, 80 minutes, 0.2 runs a second, {100 * load:.1f} % of one "
+        "core.\n"
+    )
+
+
 def reproduction() -> str:
     """Table 1 of the paper beside ours, as far as there are runs."""
     folder = ROOT / "docs/results/reproduction"
@@ -144,7 +156,7 @@ DOCUMENTS = {
     "README.md": [reproduction, comparisons, costs],
     "docs/method.md": [cosines],
     "docs/calibration.md": [conventions, digits, calibration_costs],
-    "docs/scale.md": [distributed_steps],
+    "docs/scale.md": [distributed_steps, ray_costs],
 }
 
 
