@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+from itertools import accumulate
 
 import pytest
 import torch
@@ -199,6 +200,18 @@ def test_workers_that_do_not_see_the_disk_of_the_store_ship_their_results(tmp_pa
     assert results(copy.runs()) == results(sorted(undisturbed(grid, tmp_path), key=lambda record: record["hash"]))
     assert_same_bits(grid, copy, Store(tmp_path / "alone"))
     assert not list(store.folder.iterdir()), "a worker wrote to its own disk under the name of the store"
+
+
+@pytest.mark.parametrize(("share", "at_once"), [(0.5, 2), (1.0, 1)])
+def test_runs_with_a_share_of_a_gpu_are_packed_on_the_machine_that_has_one(tmp_path, connected, store, share, at_once):
+    """Ray counts GPUs by what a node is said to have; these runs use none, so any machine can try."""
+    node = connected.add_node(**SMALL | {"num_cpus": 4, "num_gpus": 1})
+    grid, told = toy_runs.grid(4, epochs=10, seconds=0.05), []
+    found = execute(grid, toy_runs.train, store, executor=RayCluster(gpus_per_run=share), on_event=told.append)
+    connected.remove_node(node)
+    changes = [{"started": 1, "finished": -1}.get(event.kind, 0) for event in told]
+    assert max(accumulate(changes)) == at_once
+    assert results(found) == results(undisturbed(grid, tmp_path))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU: two runs on one are not tried")
