@@ -117,7 +117,9 @@ def distributed_steps() -> str:
         )
     header = ["processes", "step without, ms", "step with / without", "optimizer's step with / without"]
     predicted = "predicted: memory + host + 2 all-reduces, ms"
-    return table([*header, "added to it, ms", predicted, "predicted / measured"], rows)
+    shown = table([*header, "added to it, ms", predicted, "predicted / measured"], rows)
+    off = [abs(claim["value"] - 1) for what, claim in found.items() if what.startswith("predicted over measured")]
+    return shown + (f"\nThe prediction is off by {100 * max(off):.0f} % at most.\n" if off else "")
 
 
 def ray_costs() -> str:
