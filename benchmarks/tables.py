@@ -96,6 +96,45 @@ def comparisons() -> str:
     return table(header, rows)
 
 
+def distributed_steps() -> str:
+    """What ⊥Grad adds to a step of FSDP2, measured and predicted."""
+    found = {claim["what"]: claim for claim in claims("distributed-step.json")}
+    rows = []
+    for ranks in (1, 2, 4):
+        where = f"{ranks} processes, ResNet-18"
+        step, guess = found[f"FSDP2 step, {where}"], found.get(f"predicted over measured, {where}")
+        parts = list(guess["others"].values()) if guess else []
+        others = [step["others"][name] for name in ("ms without", "optimizer's step alone", "ms added")]
+        rows.append(
+            [
+                str(ranks),
+                f"{others[0]:.0f}",
+                f"{step['value']:.2f}",
+                f"{others[1]:.2f}",
+                f"{others[2]:.1f}",
+                f"{' + '.join(f'{part:.1f}' for part in parts)} = {sum(parts):.1f}" if parts else "–",
+                f"{guess['value']:.2f}" if guess else "–",
+            ]
+        )
+    header = ["processes", "step without, ms", "step with / without", "optimizer's step with / without"]
+    predicted = "predicted: memory + host + 2 all-reduces, ms"
+    shown = table([*header, "added to it, ms", predicted, "predicted / measured"], rows)
+    off = [abs(claim["value"] - 1) for what, claim in found.items() if what.startswith("predicted over measured")]
+    return shown + (f"\nThe prediction is off by {100 * max(off):.0f} % at most.\n" if off else "")
+
+
+def ray_costs() -> str:
+    """What Ray costs on one machine, and what follows for a thousand runs on 64 GPUs."""
+    rows = claim_rows({"2 CPU cores": "ray-overhead.json"})
+    driver = next(claim["value"] for claim in claims("ray-overhead.json") if claim["what"].startswith("driver, "))
+    load = 64 * 4 * driver / 1000 / (20 * 60)
+    return table(["what", "where", "here", "to reach", "others in the same run"], rows) + (
+        f"\nSo $d$ = {driver:.1f} ms of processor time, and the limit is {1000 / driver:.0f} runs a second. For runs "
+        f"of $t_4$ = 20 minutes, four on each GPU: 4 rounds, 80 minutes, 0.2 runs a second, {100 * load:.1f} % of one "
+        "core.\n"
+    )
+
+
 def reproduction() -> str:
     """Table 1 of the paper beside ours, as far as there are runs."""
     folder = ROOT / "docs/results/reproduction"
@@ -132,6 +171,7 @@ DOCUMENTS = {
     "docs/method.md": [expected, when, cosines, diagnosed, recorder_costs],
     "docs/performance.md": [whole, floors, speeds, packs, overheads, kernels],
     "docs/calibration.md": [conventions, digits, calibration_costs],
+    "docs/scale.md": [distributed_steps, ray_costs],
 }
 
 

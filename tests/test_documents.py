@@ -15,6 +15,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "docs" / "results"
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
 
@@ -124,7 +125,10 @@ def test_the_table_of_what_to_expect_has_a_column_for_each_setting_with_both_arm
     assert all(row.count("→") == 2 for row in rows)
 
 
-@pytest.mark.parametrize("record", sorted((ROOT / "docs" / "results").glob("bench-*.json")), ids=lambda path: path.name)
+KEPT = [*sorted(RESULTS.glob("bench-*.json")), RESULTS / "distributed-step.json", RESULTS / "ray-overhead.json"]
+
+
+@pytest.mark.parametrize("record", KEPT, ids=lambda path: path.name)
 def test_records_say_what_they_were_measured_on_and_keep_their_bounds(record):
     found = json.loads(record.read_text())
     assert {"device", "torch", "python", "threads"} <= found["environment"].keys()

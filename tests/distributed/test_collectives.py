@@ -1,11 +1,15 @@
-"""What ⊥Grad adds to the talk between ranks: two small all-reduces a step, and nothing is gathered."""
+"""What ⊥Grad adds on each rank: two small all-reduces a step, nothing gathered, and less than 1 MiB."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
+import orthograd
+from orthograd.benchmark.memory import peak
 from tests.conftest import TORCH
 from tests.distributed.ranks import outcomes
 
@@ -22,7 +26,7 @@ from tests.distributed.parallelism import (  # noqa: E402
     by_hsdp,
     by_tensor_parallel,
 )
-from tests.distributed.training import FEW, batch, even, loss_of, optimizer_of  # noqa: E402
+from tests.distributed.training import FEW, GRANULARITIES, batch, even, loss_of, optimizer_of  # noqa: E402
 
 
 def deep():
@@ -71,6 +75,18 @@ def the_talk_is_small():
     assert sizes.elements == [8, 4]  # four tensors: two sums each, then one
 
 
+def little_memory_for_nearly_parallel_gradients():
+    """Those take the careful path, with temporaries in float64; a shard of one layer has 8 MiB of them."""
+    for parallel in (by_fsdp, by_tensor_parallel):
+        for granularity in GRANULARITIES:
+            model = parallel(nn.Sequential(nn.Linear(500, 4096), nn.Tanh(), nn.Linear(4096, 500)))
+            for parameter in model.parameters():
+                parameter.grad = parameter.detach() * 3 + torch.randn_like(parameter) * 1e-4
+            project = partial(orthograd.orthogonalize_, list(model.parameters()), granularity=granularity)
+            extra = peak(torch.device("cpu"), project)
+            assert 0.5 < extra <= 1.0, f"{parallel.__name__} {granularity}: {extra} MiB"  # 0.5: the path was taken
+
+
 class Sizes:
     """The number of elements in each all-reduce."""
 
@@ -88,7 +104,8 @@ class Sizes:
         torch.distributed.all_reduce = self._original
 
 
-TWO, FOUR = [fsdp, the_talk_is_small], [tensor_parallel, hybrid_sharding, tensor_parallel_and_fsdp]
+TWO = [fsdp, the_talk_is_small, little_memory_for_nearly_parallel_gradients]
+FOUR = [tensor_parallel, hybrid_sharding, tensor_parallel_and_fsdp]
 
 
 @pytest.fixture(scope="module")
@@ -99,5 +116,5 @@ def found():
 @pytest.mark.parametrize(
     ("ranks", "case"), [*((2, case.__name__) for case in TWO), *((4, case.__name__) for case in FOUR)]
 )
-def test_a_step_adds_two_small_all_reduces(found, ranks, case):
+def test_a_step_adds_little_talk_and_memory(found, ranks, case):
     assert not found[ranks][case], found[ranks][case]

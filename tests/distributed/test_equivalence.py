@@ -55,6 +55,15 @@ def fsdp_uneven():
     agree(uneven, by_fsdp, choices=ALL)
 
 
+def fsdp_float32():
+    # Each step the gradients may differ by 8 · 2⁻²⁴ (a sum over a batch of 8 in another order) and by the 1e-6 to
+    # which the CPU engine projects in float32. The rate of 0.05, momentum, which adds up ten steps, and 50 steps make
+    # 25 times that of it; gradients here are up to 1.35 times as long as their weights, on average over the steps.
+    within = 1.35 * 0.05 * 10 * STEPS * (8 * 2**-24 + 1e-6)
+    for network in (even, uneven):
+        agree(lambda network=network: network().float(), by_fsdp, choices=ALL, within=within)
+
+
 def fsdp_uneven_on_four():
     agree(uneven, by_fsdp)
 
@@ -132,7 +141,16 @@ def mixed_precision():
         assert_same(model, expected, f"step {step}", within=1e-2)
 
 
-TWO = [ddp, fsdp_even, fsdp_uneven, cpu_offload, zero_redundancy_optimizer, accumulation_without_sync, mixed_precision]
+TWO = [
+    ddp,
+    fsdp_even,
+    fsdp_uneven,
+    fsdp_float32,
+    cpu_offload,
+    zero_redundancy_optimizer,
+    accumulation_without_sync,
+    mixed_precision,
+]
 FOUR = [fsdp_uneven_on_four, hybrid_sharding, tensor_parallel, tensor_parallel_and_fsdp]
 
 

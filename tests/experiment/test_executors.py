@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from orthograd.experiment import ExperimentError, Grid, InProcess, ProcessPool, StoreError, execute
+from orthograd.experiment import ExperimentError, Grid, InProcess, PackedGPU, ProcessPool, Store, StoreError, execute
 from orthograd.experiment.pool import available_cores
 from tests.experiment import toy_runs
 
@@ -36,6 +36,40 @@ def test_a_failing_run_is_named_and_does_not_stop_the_others(store):
     for words in ("2 of 3 runs failed", "'how': 'raise'", store.get(grid[0]).hash, "toy_runs.py", "diverged at seed 7"):
         assert words in str(caught.value)
     assert [record["config"] for record in store.runs()] == [grid[1]]
+
+
+@pytest.mark.parametrize("executor", [InProcess(), ProcessPool(2), PackedGPU(2)], ids=lambda it: type(it).__name__)
+def test_why_a_run_failed_is_beside_it_until_it_is_finished(store, executor):
+    grid = Grid.product({"epochs": 2, "seconds": 0, "seed": 7}, how=["raise", "well", "exit"])
+    with pytest.raises(ExperimentError) as caught:
+        execute(grid, toy_runs.fragile, store, executor=executor)
+    paths = [store.get(config).path / "failure.txt" for config in grid]
+    assert [path.exists() for path in paths] == [True, False, True]
+    for failure in caught.value.failures:
+        path = store.get(failure.config).path / "failure.txt"
+        assert path.read_text() == failure.error
+        assert f"kept in {path}" in str(failure)
+    assert paths[0].read_text().endswith("ArithmeticError: diverged at seed 7\n")
+    execute(grid, toy_runs.train, store, executor=executor)
+    assert not any(path.exists() for path in paths)
+
+
+def test_the_reason_of_a_failure_outlives_no_finished_run(store):
+    grid = toy_runs.grid(1, epochs=1)
+    execute(grid, toy_runs.train, store)
+    path = store.get(grid[0]).write_failure("told late, by a process that another one has overtaken")
+    assert path.exists()
+    execute(grid, toy_runs.fragile, store)
+    assert not path.exists()
+
+
+def test_a_disk_that_refuses_the_reason_of_a_failure_changes_nothing_else(tmp_path):
+    refused = Store(tmp_path / "file")
+    refused.folder.write_text("")  # where the folder should be
+    with pytest.raises(ExperimentError, match="1 of 1 runs failed") as caught:
+        execute([{"seed": 0, "how": "raise"}], toy_runs.fragile, refused)
+    assert caught.value.failures[0].file is None
+    assert "kept in" not in str(caught.value)
 
 
 def test_a_record_that_is_not_sound_is_a_failure_and_stays_as_it_is(store):
@@ -105,6 +139,7 @@ def test_a_pool_survives_the_death_of_a_worker_and_resumes_its_run(store, monkey
         execute(grid, toy_runs.fragile, store, executor=ProcessPool(2), on_event=events.append)
     died, raised = caught.value.failures
     assert (died.config, died.error) == (grid[0], "the worker died (signal 9, SIGKILL)")
+    assert (store.get(died.config).path / "failure.txt").read_text() == "the worker died (signal 9, SIGKILL)\n"
     assert raised.config == grid[1]
     assert "ArithmeticError: diverged at seed 1" in raised.error
     assert kinds(events, grid[0]) == ["started", "failed"]

@@ -10,7 +10,7 @@ import pytest
 
 from orthograd.calibration import CONVENTIONS
 from orthograd.report.comparison import ArmPair
-from orthograd.report.page import page
+from orthograd.report.page import FailedRun, page
 from orthograd.report.page.verdict import accuracy, calibration, headline
 
 from .records import runs
@@ -84,6 +84,21 @@ def test_nothing_comes_from_outside_and_nothing_runs():
     assert "default-src 'none'" in parsed(text).find("head/meta[2]").get("content")
     assert all(address.startswith("data:") for address in re.findall(r'(?:href|src)="([^"]*)"', text))
     assert not re.search(r"https?:|@import", text)
+
+
+def test_failed_runs_come_first_with_their_error_and_a_link():
+    failed = [FailedRun("orthograd", 7, "ValueError: <b> & so on", "runs/abc/failure.txt")]
+    text = page(paired(runs()), names=NAMES, command="orthograd compare", failed=failed)
+    section = parsed(text).find("body/main/section")
+    assert [words(part) for part in section.findall(".//tbody/tr/*")] == [
+        "⊥Grad, seed 7",
+        "ValueError: <b> & so on",
+        "failure.txt",
+    ]
+    assert section.find(".//a").get("href") == "runs/abc/failure.txt"
+    assert "1 run failed. Left out for that: seed 7." in words(section)
+    assert "· 1 run failed" in words(parsed(text).find("body/main/header/p"))
+    assert "failed" not in made(runs())
 
 
 def test_names_and_settings_are_escaped():

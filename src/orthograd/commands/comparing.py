@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,27 @@ def compared(base: Config, arms: tuple[str, str], *, seeds: int, folder: Path, p
         print_plan(console, grid, store, place.workers)
         return 0
     records: list[dict[str, Any]] = []
-    if code := exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place)))):
+    code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place))))
+    if code == INTERRUPTED:
         return code
     from .comparison_results import print_results  # with scipy: not before the workers have ended, for the memory
+    from .reporting import paired
 
-    print_results(console, records, arms, folder)
-    return 0
+    pair = paired(finished(grid, store) if code == FAILED else records, *arms)
+    if pair is None:
+        print("There is no page: fewer than 2 seeds have both their runs.", file=sys.stderr)
+    else:
+        print_results(console, pair, folder)
+    return code
+
+
+def finished(grid: Grid, store: Store) -> list[dict[str, Any]]:
+    """The sound records that there are."""
+    found = []
+    for config in grid:
+        with suppress(StoreError):
+            found += [store.get(config).record()] if store.get(config).is_finished else []
+    return found
 
 
 def exit_code(work: Callable[[], int | None]) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..calibration import ReliabilityCurve
 from ..report.comparison import ArmPair, as_csv, by_severity, latex, markdown, verdict
+from ..report.page import FailedRun
 from ..statistics import ComparisonTable
 from .record import replaced
 
@@ -16,15 +17,17 @@ SHOWN = ("top1_accuracy", "loss", "ece", "max_softmax")
 Tables = Mapping[str, ComparisonTable]
 
 
-def write_comparison(pair: ArmPair, names: tuple[str, str], folder: Path) -> list[Path]:
+def write_comparison(
+    pair: ArmPair, names: tuple[str, str], folder: Path, *, failed: Sequence[FailedRun] = ()
+) -> list[Path]:
     """Write report.html, comparison.json, .md, .tex and .csv, and PNG figures; each whole or not at all."""
     from .comparison_page import comparison_page
 
     tables = pair.tables
+    summary = _summary(pair, tables, names, failed)
     texts = {
-        "report.html": comparison_page(pair),
-        "comparison.json": json.dumps(_summary(pair, tables, names), indent=1, ensure_ascii=False, allow_nan=False)
-        + "\n",
+        "report.html": comparison_page(pair, failed),
+        "comparison.json": json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "comparison.md": _document(tables, names),
         "comparison.tex": _latex(tables, names),
         "comparison.csv": as_csv(tables["clean"], baseline=names[0], candidate=names[1]),
@@ -37,13 +40,15 @@ def write_text(path: Path, text: str) -> Path:
     return replaced(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8", newline="\n"))
 
 
-def _summary(pair: ArmPair, tables: Tables, names: tuple[str, str]) -> dict[str, Any]:
+def _summary(pair: ArmPair, tables: Tables, names: tuple[str, str], failed: Sequence[FailedRun]) -> dict[str, Any]:
+    missing = {"failed": [[run.arm, run.seed] for run in failed]} if failed else {}
     return {
         "verdict": verdict(tables["clean"], baseline=names[0], candidate=names[1]),
         "seeds": pair.seeds,
         "config": {name: value for name, value in pair.baseline[0]["config"].items() if name not in ("arm", "seed")},
         "arms": list(pair.arms),
         "tables": {title: table.as_dict() for title, table in tables.items()},
+        **missing,
     }
 
 

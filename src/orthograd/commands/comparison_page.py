@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from ..report.comparison import ArmPair
-from ..report.page import page
+from ..report.page import FailedRun, page
 from ..training import ARMS, Config
 from ..training.config import recipe
 
 
-def comparison_page(pair: ArmPair) -> str:
+def comparison_page(pair: ArmPair, failed: Sequence[FailedRun] = ()) -> str:
     """The page as HTML: the same whether `orthograd compare` or `orthograd report` makes it."""
-    return page(pair, names=names_of(pair), command=command_of(pair))
+    return page(pair, names=names_of(pair), command=command_of(pair), failed=failed)
 
 
 def names_of(pair: ArmPair) -> tuple[str, str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,16 +12,18 @@ from ..report.comparison import TITLES, ArmPair, verdict
 from ..statistics import ComparisonTable
 from .comparison_files import write_comparison
 from .comparison_page import names_of
+from .failed_runs import failed_runs
 
 
-def print_results(console: Console, records: Iterable[dict[str, Any]], arms: tuple[str, str], folder: Path) -> None:
+def print_results(console: Console, pair: ArmPair, folder: Path) -> None:
     """Test the difference, print it, and write it down."""
-    pair = ArmPair.of(records, baseline=arms[0], candidate=arms[1])
-    names = names_of(pair)
+    names, failed = names_of(pair), failed_runs(folder / "runs", pair, folder / "report.html")
     for title, table in pair.tables.items():
         console.print(_table(title, table, names))
-    written = write_comparison(pair, names, folder)
+    written = write_comparison(pair, names, folder, failed=failed)
     console.print(verdict(pair.tables["clean"], baseline=names[0], candidate=names[1]))
+    if failed:
+        console.print(f"Without {len(failed)} runs that failed: the page names them and leads to their logs.")
     console.print(f"The page: {written[0]}", f"Also written: {', '.join(path.name for path in written[1:])}", sep="\n")
 
 

@@ -11,7 +11,8 @@ from ..experiment.plain import canonical_json
 from ..report.comparison import ArmPair
 from .comparison_files import write_text
 from .comparison_page import comparison_page
-from .stored_records import stored_records
+from .failed_runs import failed_runs
+from .stored_records import store_in, stored_records
 
 Record = Mapping[str, Any]
 
@@ -29,7 +30,10 @@ def write_pages(
             f"got {_seen(records)}"
         )
     paths = _paths(page_names(pairs), home(folder) if out is None else out)
-    return [write_text(path, comparison_page(pair)) for path, pair in zip(paths, pairs, strict=True)]
+    return [
+        write_text(path, comparison_page(pair, failed_runs(store_in(folder), pair, path)))
+        for path, pair in zip(paths, pairs, strict=True)
+    ]
 
 
 def _paths(names: Sequence[str], target: Path) -> list[Path]:
@@ -50,7 +54,7 @@ def comparisons(records: Iterable[Record], *, baseline: str, candidate: str | No
     found = []
     for _, runs in sorted(groups.items()):
         arms = sorted({str(run["config"]["arm"]) for run in runs} - {baseline})
-        found += [_paired(runs, baseline, arm) for arm in arms if candidate in (None, arm)]
+        found += [paired(runs, baseline, arm) for arm in arms if candidate in (None, arm)]
     return [pair for pair in found if pair is not None]
 
 
@@ -74,7 +78,8 @@ def home(folder: Path) -> Path:
     return folder.absolute().parent if is_store else folder
 
 
-def _paired(runs: Sequence[Record], baseline: str, candidate: str) -> ArmPair | None:
+def paired(runs: Sequence[Record], baseline: str, candidate: str) -> ArmPair | None:
+    """The runs that share a seed; None where fewer than two seeds have both."""
     seeds = [{run["config"]["seed"] for run in runs if run["config"]["arm"] == arm} for arm in (baseline, candidate)]
     if len(seeds[0] & seeds[1]) < 2:
         return None

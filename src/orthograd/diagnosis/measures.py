@@ -44,9 +44,7 @@ def moments_of(gradient: Tensor, weight: Tensor) -> Tensor:
 
 def row_moments_of(gradient: Tensor, weight: Tensor) -> Tensor:
     """(B, c, R) for each row of one parameter, a block of rows at a time."""
-    g, w = real_pair(gradient, weight)
-    block = max(1, CHUNK * g.shape[0] // max(1, g.numel()))
-    return torch.cat([row_moments(*part) for part in zip(g.split(block), w.split(block), strict=True)])
+    return row_moments(*real_pair(gradient, weight))
 
 
 def common_moments(table: Sequence[Tensor]) -> Tensor:

@@ -15,7 +15,8 @@ from torch import Tensor
 from ..projection import rounding_of
 from .moments import Correction, correction, merged
 
-# Elements a piece: temporaries of 256 KiB in float64, which stay in the cache of a CPU core.
+# Elements a piece: temporaries of 256 KiB in float64, which stay in the cache of a CPU core. No more than three are
+# alive at once, which keeps the whole under 1 MiB; smaller pieces take longer.
 CHUNK = 1 << 15
 
 
@@ -61,49 +62,70 @@ class Plan:
 
 def moments(gradient: Tensor, weight: Tensor) -> Tensor:
     """(B, c, R) of one pair."""
-    rows = []
-    for x, y in pieces(gradient, weight, CHUNK):
-        g, w = x.to(_widest(x)).flatten(), y.to(_widest(y)).flatten()
-        square = torch.dot(w, w)
-        coefficient = torch.dot(g, w) / torch.where(square == 0, 1, square)
-        residual = torch.addcmul(g, w, coefficient, value=-1)
-        rows.append(torch.stack([square, coefficient, torch.dot(residual, residual)]))
-    return merged(torch.stack(rows))
+    return merged(torch.stack([_moments_of_piece(*piece) for piece in pieces(gradient, weight, CHUNK)]))
+
+
+def _moments_of_piece(gradient: Tensor, weight: Tensor) -> Tensor:
+    # A function of its own, so that its temporaries are gone before the next piece has some.
+    g, w = (tensor.to(_widest(tensor)).flatten() for tensor in (gradient, weight))
+    square = torch.dot(w, w)
+    coefficient = torch.dot(g, w) / torch.where(square == 0, 1, square)
+    residual = torch.addcmul(g, w, coefficient, value=-1)
+    return torch.stack([square, coefficient, torch.dot(residual, residual)])
 
 
 def change_(gradient: Tensor, weight: Tensor, c: Tensor, s: Tensor) -> None:
     """g ← s (g − c w), in place; c = 0 and s = 1 leave every bit of g as it is."""
     for x, y in pieces(gradient, weight, CHUNK):
-        x.copy_(torch.where((c == 0) & (s == 1), x, changed(x, y, c, s, _widest(x))))
+        x.copy_(torch.where((c == 0) & (s == 1), x, changed(x, y, c, s, _widest(x)).to(x.dtype)))
 
 
 def changed(gradient: Tensor, weight: Tensor, c: Tensor | float, s: Tensor | float, dtype: torch.dtype) -> Tensor:
     """s (g − c w) in ``dtype``, cut to what the gradient's own dtype can hold: finite stays finite."""
     largest = torch.finfo(gradient.dtype).max
-    return ((gradient.to(dtype) - c * weight.to(dtype)) * s).clamp_(-largest, largest)
+    radial = c * weight.to(dtype)
+    return torch.sub(gradient.to(dtype), radial, out=radial).mul_(s).clamp_(-largest, largest)
 
 
 def project_rows_(gradient: Tensor, weight: Tensor, *, renormalize: bool) -> None:
     """Project every row (slice along the first dimension) for itself, a block of rows at a time."""
-    block = max(1, CHUNK * gradient.shape[0] // max(1, gradient.numel()))
-    for x, y in zip(gradient.split(block), weight.split(block), strict=True):
-        table = row_moments(x, y)
-        change_rows_(x, y, correction(table, renormalize=renormalize, rounding=rounding_of(gradient.dtype)))
+    for x, y in _blocks(gradient, weight):
+        table = _moments_of_block(x, y)
+        _change_block_(x, y, *correction(table, renormalize=renormalize, rounding=rounding_of(gradient.dtype)))
 
 
 def row_moments(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The table of moments of one pair, with one row for each of its rows."""
-    g, w = (tensor.to(_widest(tensor)).flatten(1) for tensor in (gradient, weight))
-    square = (w * w).sum(1)
-    coefficient = (g * w).sum(1) / torch.where(square == 0, 1, square)
-    residual = torch.addcmul(g, w, coefficient[:, None], value=-1)
-    return torch.stack([square, coefficient, (residual * residual).sum(1)], dim=1)
+    """The table of moments of one pair, with one row for each of its rows, a block of rows at a time."""
+    return torch.cat([_moments_of_block(*block) for block in _blocks(gradient, weight)])
 
 
 def change_rows_(gradient: Tensor, weight: Tensor, change: Correction) -> None:
     """As `change_`, with a coefficient and a scale for each row."""
-    c, s = (column.view(-1, *[1] * (gradient.ndim - 1)) for column in change)
-    projected = changed(gradient, weight, c, s, _widest(gradient))
+    columns = (column.split(_block_size(gradient)) for column in change)
+    for (x, y), c, s in zip(_blocks(gradient, weight), *columns, strict=True):
+        _change_block_(x, y, c, s)
+
+
+def _block_size(gradient: Tensor) -> int:
+    return max(1, CHUNK * gradient.shape[0] // max(1, gradient.numel()))
+
+
+def _blocks(gradient: Tensor, weight: Tensor) -> Iterator[Pair]:
+    """Some rows at a time: as many as make a piece, and at least one."""
+    return map(Pair, *(tensor.split(_block_size(gradient)) for tensor in (gradient, weight)))
+
+
+def _moments_of_block(gradient: Tensor, weight: Tensor) -> Tensor:
+    g, w = (tensor.to(_widest(tensor)).flatten(1) for tensor in (gradient, weight))
+    square = (w * w).sum(1)
+    coefficient = (g * w).sum(1) / torch.where(square == 0, 1, square)
+    residual = torch.addcmul(g, w, coefficient[:, None], value=-1)
+    return torch.stack([square, coefficient, residual.square_().sum(1)], dim=1)
+
+
+def _change_block_(gradient: Tensor, weight: Tensor, c: Tensor, s: Tensor) -> None:
+    c, s = (column.view(-1, *[1] * (gradient.ndim - 1)) for column in (c, s))
+    projected = changed(gradient, weight, c, s, _widest(gradient)).to(gradient.dtype)
     gradient.copy_(torch.where((c == 0) & (s == 1), gradient, projected))
 
 

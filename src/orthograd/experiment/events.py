@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from .plain import Config, config_hash
@@ -37,13 +38,15 @@ class Event:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that raised, or whose worker died, and why."""
+    """A run that raised, or whose worker died, why, and the file that says so in the run's folder."""
 
     config: Config
     error: str
+    file: Path | None = None
 
     def __str__(self) -> str:
-        return f"run {config_hash(self.config)} {self.config}\n{self.error.rstrip()}"
+        kept = f"\n(kept in {self.file})" if self.file else ""
+        return f"run {config_hash(self.config)} {self.config}\n{self.error.rstrip()}{kept}"
 
 
 class ExperimentError(Exception):

@@ -51,7 +51,8 @@ def execute(
 
     A run with a checkpoint goes on from there, if `run` does so. A run that another process is at is waited for: its
     record is taken when that one finishes it, and it is done here when that one drops it. A run that fails does not
-    stop the others; ExperimentError, at the end, has all failures.
+    stop the others: why it did is in failure.txt in its folder until it is finished, and ExperimentError, at the end,
+    has all failures.
 
     >>> import tempfile
     >>> def run(config, folder, report):
@@ -67,7 +68,8 @@ def execute(
 
     def notice(event: Event) -> None:
         if event.kind == "failed":
-            failures[event.hash] = Failure(event.config, event.error)
+            file = store.get(event.config).write_failure(event.error)
+            failures[event.hash] = Failure(event.config, event.error, file)
         on_event(event)
 
     jobs = [Job(run, store.folder, config) for config in grid]

@@ -9,7 +9,7 @@ from . import durable
 from .plain import Config, as_file, canonical_json, config_hash, read_object, sha256
 from .problems import StoreError, naming
 
-CONFIG, RECORD, CHECKPOINT = "config.json", "record.json", "checkpoint.safetensors"
+CONFIG, RECORD, CHECKPOINT, FAILURE = "config.json", "record.json", "checkpoint.safetensors", "failure.txt"
 OURS = ("config", "hash", "files", "sha256")
 
 

@@ -1,4 +1,4 @@
-"""The folder of one run: its config, its checkpoint, its tensors, its record."""
+"""The folder of one run: its config, its checkpoint, its tensors, its record, and why it failed if it did."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .checkpoints import Checkpoints
 from .lock import exclusive
 from .plain import Config, as_file, config_hash, plain_copy
 from .problems import StoreError
-from .record import CHECKPOINT, CONFIG, RECORD, check_config, read_record, verify_hashes, write_record
+from .record import CHECKPOINT, CONFIG, FAILURE, RECORD, check_config, read_record, verify_hashes, write_record
 
 
 class RunFolder:
@@ -62,8 +62,8 @@ class RunFolder:
     @property
     def is_untidy(self) -> bool:
         """Whether a process died here between two steps, so that a claim would clean up."""
-        stale = self.is_finished and self._checkpoints.exist
-        return stale or bool(durable.leftovers(self.path))
+        stale = self._checkpoints.exist or durable.exists(self.path / FAILURE)
+        return (self.is_finished and stale) or bool(durable.leftovers(self.path))
 
     def record(self) -> dict[str, Any]:
         """What the finished run reported, with "config", "hash" and "files"; StoreError if anything does not fit."""
@@ -99,11 +99,26 @@ class RunFolder:
         self._checkpoints.remove()
 
     def finish(self, reported: dict[str, Any]) -> dict[str, Any]:
-        """Write the record, which makes the run finished, and then remove the checkpoint."""
+        """Write the record, which makes the run finished; then remove the checkpoint and what tells of a failure."""
         self._require_claim(self.path / RECORD)
         record = write_record(self.path, self.config, reported)
-        self._checkpoints.remove()
+        self._remove_stale()
         return record
+
+    def write_failure(self, error: str) -> Path | None:
+        """Leave in failure.txt why an attempt failed, for who comes to look; None where the disk refuses.
+
+        It needs no claim, for whoever had it may be dead, and it stays until the run is finished.
+        """
+        path = self.path / FAILURE
+        try:
+            durable.make_folder(self.path)
+            if not durable.exists(self.path / CONFIG):
+                durable.write(self.path / CONFIG, as_file(self.config))
+            durable.write(path, f"{error.rstrip()}\n".encode(errors="backslashreplace"))
+        except StoreError:
+            return None
+        return path
 
     def _tidy(self) -> None:
         for path in durable.leftovers(self.path):
@@ -113,7 +128,11 @@ class RunFolder:
         else:
             durable.write(self.path / CONFIG, as_file(self.config))
         if self.is_finished:
-            self._checkpoints.remove()
+            self._remove_stale()
+
+    def _remove_stale(self) -> None:
+        self._checkpoints.remove()
+        durable.remove(self.path / FAILURE)
 
     def _require_claim(self, path: Path) -> None:
         if not self._is_claimed:

@@ -14,7 +14,6 @@ from ..events import Event
 from ..jobs import Agenda, Job, OnEvent
 from ..problems import StoreError
 from ..run_folder import RunFolder
-from .failures import remove_failure, write_failure
 from .fleet import Fleet, Flight, Lost, pickled
 from .orders import Message, Order, Surroundings, Unshared
 from .shipment import Shipment, unpack
@@ -98,7 +97,7 @@ class Driver:
         elif isinstance(message, Event) and message.kind == "busy":
             self._postpone(flight.job)
         elif isinstance(message, Event) and message.kind == "failed":
-            self._fail(flight.folder, f"{message.error.rstrip()}\n({flight.place})")
+            self._fail(flight.folder, f"({flight.place})\n{message.error}")
         elif isinstance(message, Event):
             self._written(flight, message)
 
@@ -109,8 +108,8 @@ class Driver:
             self._again(flight.job)
             return
         times = f"the worker died, in {deaths} of {deaths} attempts: " if lost.is_death else ""
-        place = f"\n({flight.place})" if flight.place else ""
-        self._fail(flight.folder, f"{times}{lost.reason.rstrip()}{place}")
+        place = f"({flight.place})\n" if flight.place else ""
+        self._fail(flight.folder, f"{place}{times}{lost.reason}")
 
     def _unshared(self, flight: Flight) -> None:
         if self._options.shared_store:
@@ -127,7 +126,7 @@ class Driver:
         except StoreError as error:
             self._fail(flight.folder, str(error))
             return
-        self._done(flight.folder, Event("finished", flight.job.config))
+        self._on_event(Event("finished", flight.job.config))
 
     def _written(self, flight: Flight, event: Event) -> None:
         """The worker has written the record; here it may be seen a little later."""
@@ -138,15 +137,10 @@ class Driver:
                 return
             durable.flush_folder(flight.folder.path)  # opening it makes NFS ask its server anew
             time.sleep(0.05)
-        self._done(flight.folder, event)
-
-    def _done(self, folder: RunFolder, event: Event) -> None:
-        remove_failure(folder)
         self._on_event(event)
 
     def _fail(self, folder: RunFolder, error: str) -> None:
-        path = write_failure(folder, error)
-        self._on_event(Event("failed", folder.config, error=f"{error}\n(kept in {path})"))
+        self._on_event(Event("failed", folder.config, error=error))
 
     def _postpone(self, job: Job) -> None:
         event = Event("busy", job.config)

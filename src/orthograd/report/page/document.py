@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from ..comparison import ArmPair
-from . import diagnosis, downloads, pairs, reliability, setup, severity, tables, training, verdict
+from . import diagnosis, downloads, failures, pairs, reliability, setup, severity, tables, training, verdict
+from .failures import FailedRun
 from .markup import Markup, joined, tag
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(pair: ArmPair, *, names: tuple[str, str], command: str) -> str:
-    """The page of a comparison; the same records, names and command give the same bytes.
+def page(pair: ArmPair, *, names: tuple[str, str], command: str, failed: Sequence[FailedRun] = ()) -> str:
+    """The page of a comparison; the same records, names, command and failures give the same bytes.
 
-    ``names`` are how people call the baseline and the candidate, ``command`` is what makes the runs again.
+    ``names`` are how people call the baseline and the candidate, ``command`` is what makes the runs again, ``failed``
+    the runs that have no record.
     """
-    title = verdict.headline(pair.tables["clean"], names)
+    sections = {"Runs that failed": failures.section(pair, names, failed), **_sections(pair, names, command)}
+    title, about = verdict.headline(pair.tables["clean"], names), _about(pair, failed)
     body = tag(
         "body",
         page_patterns(),
         tag(
             "main",
-            tag("header", tag("p", _about(pair), class_="about"), tag("h1", title), verdict.section(pair, names)),
-            (_section(name, content) for name, content in _sections(pair, names, command).items() if content),
+            tag("header", tag("p", about, class_="about"), tag("h1", title), verdict.section(pair, names)),
+            (_section(name, content) for name, content in sections.items() if content),
         ),
     )
     return f"<!DOCTYPE html>\n{tag('html', page_head(title), body, lang='en')}\n"
@@ -48,10 +51,11 @@ def _section(name: str, content: Markup) -> Markup:
     return tag("section", tag("h2", name, id=identity), content, aria_labelledby=identity)
 
 
-def _about(pair: ArmPair) -> str:
+def _about(pair: ArmPair, failed: Sequence[FailedRun]) -> str:
     settings = setup.settings_of(pair)
     what = [str(settings[name]) for name in ("model", "dataset") if name in settings]
-    return " · ".join(["orthograd compare", *what, f"{len(pair.seeds)} seeds"])
+    missing = [failures.count(failed)] if failed else []
+    return " · ".join(["orthograd compare", *what, f"{len(pair.seeds)} seeds", *missing])
 
 
 def page_head(title: str) -> Markup:
