@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -62,10 +63,16 @@ class SplitRowsPlan:
 
 
 def is_dtensor(tensor: Any) -> bool:
-    """Whether a tensor is spread over ranks. Asks without importing what is slow to import."""
+    """Whether a tensor is spread over ranks."""
+    return _is_dtensor_class(type(tensor))
+
+
+@cache  # asked several times for each tensor and step
+def _is_dtensor_class(kind: type) -> bool:
+    """Asks without importing what is slow to import: where it was not imported, no class comes from it."""
     modules = ("torch.distributed.tensor", "torch.distributed._tensor")  # the second is torch 2.4's
     classes = (getattr(sys.modules.get(name), "DTensor", None) for name in modules)
-    return any(isinstance(tensor, kind) for kind in classes if kind is not None)
+    return any(issubclass(kind, base) for base in classes if base is not None)
 
 
 def mesh_of(tensor: Any) -> Any:
