@@ -92,8 +92,21 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
-    assert "270 runs to do. Minutes of the GPU: ? for 270 runs (not measured yet)" in said
+    assert "290 runs to do. Minutes of the GPU: ? for 290 runs (not measured yet)" in said
     assert not (tmp_path / "none").exists()
+
+
+def test_a_plan_of_precisions_takes_the_runs_of_table_1_as_they_are(tmp_path):
+    runs = made_table1()
+    for arm in ("baseline", "orthograd"):
+        chosen = [run for run in runs if run["config"]["arm"] == arm]
+        write_bundle(tmp_path / "records" / f"resnet18-{arm}.json", chosen)
+    given = ["--out", tmp_path / "out", "--export", tmp_path / "records", "--dry-run"]
+    code, said = invoked("precision", *given)
+    assert code == 0, said
+    assert "20 runs to do." in said
+    code, said = invoked("precision", "--out", tmp_path / "out", "--dry-run")
+    assert "30 runs to do." in said
 
 
 def test_minutes_end_training_and_the_next_call_goes_on(tmp_path):
@@ -135,6 +148,11 @@ def test_exported_records_count_as_done_and_everything_is_made_from_them_alone(t
         (["table1", *TINY, "--export", "records"], "expected the paper's setting, on a GPU in tf32"),
         (["table1", *TINY, "--model", "resnet"], "expected a model among cnn"),
         (["table1", *TINY, "--shifts", "fog"], "expected shifts among none"),
+        (
+            ["precision", *TINY],
+            "expected a GPU and no --precision where float32, tf32 and bf16 are compared, got a CPU",
+        ),
+        (["precision", "--precision", "bf16", "--dry-run"], "are compared, got --precision bf16"),
     ],
 )
 def test_what_cannot_be_done_is_named_before_anything_is_trained(tmp_path, arguments, words):

@@ -91,6 +91,8 @@ def test_other_settings_change_what_they_say_and_nothing_else():
         "resnet50": {"model"},
         "resnet18_adamw": {"optimizer", "learning_rate", "weight_decay"},
         "resnet18_all_labels": {"labels_per_class"},
+        "resnet18_float32": {"precision", "shifts"},
+        "resnet18_bf16": {"precision", "shifts"},
     }
     assert SETTINGS["resnet18_1000_epochs"].epochs == int(claims_data()["extended_resnet18"]["epochs"])
     assert all(dataclasses.is_dataclass(config) for config in SETTINGS.values())

@@ -29,11 +29,23 @@ def test_experiments_about_the_same_runs_share_them():
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_every_experiment_names_what_exists_and_pairs_its_seeds(experiment):
     assert set(experiment.arms) <= set(ARMS)
-    assert experiment.setting in SETTINGS
+    assert set(experiment.settings()) <= set(SETTINGS)
     assert experiment.answers is None or experiment.answers in sections()
     configs = list(experiment.configs())
-    assert len(configs) == len(set(configs)) == experiment.seeds * len(experiment.arms)
-    assert [config.seed for config in configs[: len(experiment.arms)]] == [0] * len(experiment.arms)
+    of_a_seed = len(experiment.arms) * len(experiment.settings())
+    assert len(configs) == len(set(configs)) == experiment.seeds * of_a_seed
+    assert [config.seed for config in configs[:of_a_seed]] == [0] * of_a_seed
+
+
+def test_precisions_are_compared_on_the_runs_of_table_1_and_two_settings_more():
+    configs = list(EXPERIMENTS["precision"].configs())
+    assert len(configs) == 30
+    assert len(hashes("precision") & hashes("table1")) == 10
+    new = [config for config in configs if config.shifts == "none"]
+    assert {config.precision for config in new} == {"float32", "bf16"}
+    assert len(new) == len(runs_in_order(named("all"), Scale())["precision"]) == 20
+    for scale in (Scale(device="cpu"), Scale(precision="bf16")):
+        assert set(EXPERIMENTS["precision"].configs(scale)) < set(EXPERIMENTS["table1"].configs(scale))
 
 
 def test_seeds_of_the_paper_are_those_it_had_or_more():

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
-
-from orthograd.paper.cost import images_of, kind_of, rates
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.experiments import EXPERIMENTS
-from orthograd.paper.settings import SETTINGS
 from orthograd.paper.statements import STATEMENTS, checked
 from tests.paper.made_runs import made_run
 
@@ -57,26 +51,3 @@ def test_the_long_runs():
     assert verdicts(worse, "extended") == ["not reproduced", "not reproduced"]
     better = evidence(extended={"top1_accuracy": 0.9}, table1={})
     assert verdicts(better, "extended") == ["not reproduced", "reproduced"]  # better on clean images too
-
-
-def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
-    config = SETTINGS["resnet18"]
-    assert images_of(config) == 500_000
-    assert images_of(SETTINGS["resnet18_all_labels"]) == 5_000_000
-    nothing = rates([], tmp_path / "none.json")
-    assert nothing.seconds(config) is None
-    assert nothing.source == "not measured yet"
-    runs = rates([made_run(config.as_dict(), {})], tmp_path / "none.json")
-    assert runs.seconds(config) == pytest.approx(32.0)
-    assert "clocks of finished runs" in runs.source
-    claims = [
-        {"what": "an epoch of resnet18, tf32, baseline, s a run", "value": 0.2},
-        {"what": "ResNet-18 judges them, tf32, s", "value": 4.0},
-    ]
-    path = tmp_path / "training.json"
-    path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
-    measured = rates([], path)
-    assert measured.seconds(config) == pytest.approx(24.0)
-    assert "H200" in measured.source
-    assert measured.seconds(SETTINGS["resnet50"]) is None
-    assert kind_of(config) == ("resnet18", "tf32", False)

@@ -20,7 +20,7 @@ def reproduce(
         str,
         typer.Argument(
             help="table1, temperature, corruption, renormalisation, extended, wideresnet; beyond the paper adamw, "
-            "resnet50, layers, layers_wideresnet, full_data, granularity, rivals; or paper, beyond, all."
+            "resnet50, layers, layers_wideresnet, full_data, granularity, rivals, precision; or paper, beyond, all."
         ),
     ],
     seeds: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=2, help="Seeds of each arm.")] = None,

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 import torch
@@ -54,10 +54,14 @@ class Request:
         return Evidence.of(self.scale, store=self.store, folder=self.export)
 
     def missing(self, evidence: Evidence) -> list[list[Config]]:
-        """The runs still to be done, experiment by experiment."""
+        """The runs still to be done, experiment by experiment, and in these precision by precision."""
         found = runs_in_order(self.experiments, self.scale).values()
-        groups = ([run for run in runs if config_hash(run.as_dict()) not in evidence.records] for runs in found)
-        return [group for group in groups if group]
+        missing = ([run for run in runs if config_hash(run.as_dict()) not in evidence.records] for runs in found)
+        return [list(group) for runs in missing for _, group in groupby(sorted(runs, key=_precision), _precision)]
+
+
+def _precision(config: Config) -> str:
+    return config.precision
 
 
 class _TimeIsUp(KeyboardInterrupt):
@@ -69,6 +73,9 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
     console = Console()
     if request.export is not None and replace(request.scale, seeds=None) != Scale():
         raise ValueError(f"expected the paper's setting, on a GPU in tf32, for records to export, got {request.scale}")
+    if request.scale.has_one_precision and request.name == "precision":
+        given = "a CPU" if request.scale.device == "cpu" else f"--precision {request.scale.precision}"
+        raise ValueError(f"expected a GPU and no --precision where float32, tf32 and bf16 are compared, got {given}")
     evidence = request.evidence()
     if dry_run:
         print_reproduction_plan(console, request.experiments, evidence)

@@ -38,7 +38,7 @@ def print_reproduction_plan(console: Console, experiments: Sequence[Experiment],
 def minutes(configs: Sequence[Config], speed: Rates) -> str:
     """What runs take together; "?" for those that nothing is known of.
 
-    >>> minutes([], Rates({}, 0.0, ""))
+    >>> minutes([], Rates({}, {}, ""))
     '0'
     """
     known = [seconds for config in configs if (seconds := speed.seconds(config)) is not None]

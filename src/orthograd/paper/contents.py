@@ -9,12 +9,13 @@ from pathlib import Path
 from ..report.comparison import ArmPair
 from .blocks import Block, ByHand, Heading, Items, Words, table
 from .bundles import bundle_path
-from .cost import minutes_of
+from .clocks import minutes_of
 from .differences import differences_of
 from .evidence import Evidence
 from .experiments import EXPERIMENTS, Experiment
 from .judgement import VERDICTS
 from .parts import answer_of, name_of, names_of, part_of, shown
+from .settings import SETTINGS
 
 RULE = (
     "**A mean is reproduced** if the paper's number lies where a mean of the paper's number of seeds should fall, "
@@ -72,7 +73,7 @@ def _overview(evidence: Evidence, records: str | None) -> Block:
     rows = []
     for experiment in EXPERIMENTS.values():
         done, planned = evidence.done(experiment)
-        runs = [run for arm in experiment.arms for run in evidence.arm(experiment, arm)]
+        runs = evidence.runs(experiment)
         rows.append(
             [
                 experiment.title,
@@ -86,10 +87,19 @@ def _overview(evidence: Evidence, records: str | None) -> Block:
 
 
 def _links(experiment: Experiment, evidence: Evidence, records: str | None) -> str:
-    known = [arm for arm in experiment.arms if evidence.arm(experiment, arm)]
+    known = [
+        (setting, arm)
+        for setting in experiment.settings(evidence.scale)
+        for arm in experiment.arms
+        if evidence.arm(experiment, arm, setting=setting)
+    ]
     if records is None or not known:
         return "–"
-    return ", ".join(f"[{arm}]({bundle_path(Path(records), experiment.setting, arm).as_posix()})" for arm in known)
+    return ", ".join(
+        f"[{arm}{'' if setting == experiment.setting else f', {SETTINGS[setting].precision}'}]"
+        f"({bundle_path(Path(records), setting, arm).as_posix()})"
+        for setting, arm in known
+    )
 
 
 def _summary(evidence: Evidence) -> Iterator[Block]:

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ..training import ARMS, Config
+from .clocks import shares
 
 MEASURED = Path("docs/results/training-h200.json")
 EPOCH = re.compile(r"an epoch of (?P<model>\S+), (?P<precision>\S+), (?P<arm>\S+), s a run")
@@ -23,16 +25,26 @@ Kind = tuple[str, str, bool]
 
 @dataclass(frozen=True)
 class Rates:
-    """Training images a second for each kind of run, seconds to judge one, and where both are from."""
+    """Training images a second for each kind of run, seconds to judge one by its shifts, and where both are from."""
 
     images_per_second: Mapping[Kind, float]
-    judging: float
+    judging: Mapping[str, float]
     source: str
 
     def seconds(self, config: Config) -> float | None:
-        """What a run takes; None where nothing like it was measured."""
+        """What a run takes; None where no training like it was measured."""
         rate = self.images_per_second.get(kind_of(config))
-        return None if rate is None else images_of(config) / rate + self.judging
+        return None if rate is None else images_of(config) / rate + self.judging.get(config.shifts, 0.0)
+
+    def completed(self, other: Rates) -> Rates:
+        """These, and what they lack from the other ones."""
+        new = {" ".join(kind[:2]) for kind in other.images_per_second.keys() - self.images_per_second.keys()}
+        lacking = [*sorted(new), *(["judging"] if other.judging.keys() - self.judging.keys() else [])]
+        return Rates(
+            {**other.images_per_second, **self.images_per_second},
+            {**other.judging, **self.judging},
+            f"{self.source}; {', '.join(lacking)} {other.source}" if lacking else self.source,
+        )
 
 
 def kind_of(config: Config) -> Kind:
@@ -46,52 +58,38 @@ def images_of(config: Config) -> int:
 
 
 def rates(records: Iterable[Mapping[str, Any]], measured: Path = MEASURED) -> Rates:
-    """From the record of a benchmark if there is one, else from the clocks of runs that were done."""
+    """From the record of a benchmark if there is one; what it lacks, from the clocks of runs that were done."""
     if measured.is_file():
-        return _of_benchmark(json.loads(measured.read_text(encoding="utf-8")), measured)
+        return _of_benchmark(json.loads(measured.read_text(encoding="utf-8")), measured).completed(_of_runs(records))
     return _of_runs(records)
 
 
 def _of_benchmark(found: Mapping[str, Any], path: Path) -> Rates:
     speeds: dict[Kind, float] = {}
-    judging = 0.0
+    judging: dict[str, float] = {}
     for claim in found["claims"]:
         if match := EPOCH.fullmatch(claim["what"]):
             speeds[match["model"], match["precision"], match["arm"] != "baseline"] = IMAGES / float(claim["value"])
         elif claim["what"].startswith("ResNet-18 judges them, tf32"):
-            judging = float(claim["value"])
+            judging["cifar10c"] = float(claim["value"])
     device = found.get("environment", {}).get("device", "a GPU")
     return Rates(speeds, judging, f"measured by `orthograd bench --training` on {device} ({path})")
 
 
 def _of_runs(records: Iterable[Mapping[str, Any]]) -> Rates:
-    spent: dict[Kind, list[float]] = {}
-    judging = []
-    for record in records:
-        config = Config.from_dict(record["config"])
-        spent.setdefault(kind_of(config), []).append(images_of(config) / record["seconds"]["training"])
-        judging.append(float(record["seconds"]["evaluation"]))
-    speeds = {kind: sum(values) / len(values) for kind, values in spent.items()}
-    source = "by the clocks of finished runs, too long where several ran side by side" if speeds else "not measured yet"
-    return Rates(speeds, sum(judging) / len(judging) if judging else 0.0, source)
-
-
-def minutes_of(records: Iterable[Mapping[str, Any]]) -> float:
-    """Minutes in which at least one of these runs was at work, as far as records tell when they ended.
-
-    Where they do not, the sum of the runs' own clocks, which is more where several ran side by side.
-
-    >>> run = {"seconds": {"training": 50.0, "evaluation": 10.0}}
-    >>> minutes_of([run, run]), minutes_of([{**run, "ended": 100.0}, {**run, "ended": 130.0}])
-    (2.0, 1.5)
-    """
+    """Medians: the clock of a run that was resumed tells only its last part."""
     runs = list(records)
-    clocks = [float(sum(run["seconds"].values())) for run in runs]
-    ends = [float(run["ended"]) for run in runs if "ended" in run]
-    if len(ends) < len(clocks):
-        return sum(clocks) / 60
-    total, until = 0.0, float("-inf")
-    for start, end in sorted((end - clock, end) for clock, end in zip(clocks, ends, strict=True)):
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total / 60
+    spent: dict[Kind, list[float]] = {}
+    judging: dict[str, list[float]] = {}
+    for record, seconds in zip(runs, shares(runs), strict=True):
+        config = Config.from_dict(record["config"])
+        spent.setdefault(kind_of(config), []).append(images_of(config) / seconds["training"])
+        judging.setdefault(config.shifts, []).append(seconds["evaluation"])
+    clocks = "by the clocks of finished runs"
+    if not all("ended" in run for run in runs):
+        clocks += ", too long where several ran side by side"
+    return Rates(
+        {kind: median(values) for kind, values in spent.items()},
+        {shifts: median(values) for shifts, values in judging.items()},
+        clocks if runs else "not measured yet",
+    )

@@ -37,8 +37,10 @@ class Difference:
         return self.means[0] - self.means[1]
 
 
-def differences(arms: Mapping[str, Arms]) -> dict[str, Difference]:
+def differences(arms: Mapping[str, Arms], *, margins: Mapping[str, float] | None = None) -> dict[str, Difference]:
     """Of every quantity, corrected by Holm's rule over all of them.
+
+    ``margins`` are what differences do not matter within, the usual ones if not given.
 
     >>> found = differences({"clean.ece": ([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162])})
     >>> found["clean.ece"].verdict
@@ -46,7 +48,8 @@ def differences(arms: Mapping[str, Arms]) -> dict[str, Difference]:
     """
     tests = {name: t_test(*pair, method="paired").p for name, pair in arms.items()}
     corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
-    margins = {name: margin for name in arms if (margin := MARGINS.get(_metric(name))) is not None}
+    if margins is None:
+        margins = {name: margin for name in arms if (margin := MARGINS.get(_metric(name))) is not None}
     equal = [tost(*arms[name], margin=margin).p for name, margin in margins.items()]
     is_equal = {name: p < LEVEL for name, p in zip(margins, holm(equal), strict=True)}
     return {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,15 @@ class Evidence:
                 found[name] = run.record()
         return cls(found, scale)
 
-    def arm(self, experiment: Experiment, arm: str) -> tuple[Record, ...]:
-        """The runs of an arm that are there, by seed."""
-        hashes = runs_of(experiment, self.scale)
-        return tuple(self.records[name] for name, run in hashes.items() if run.arm == arm and name in self.records)
+    def arm(self, experiment: Experiment, arm: str, *, setting: str | None = None) -> tuple[Record, ...]:
+        """The runs of an arm that are there, by seed; in the experiment's usual setting if no other is named."""
+        base = replace(self.scale.applied(setting or experiment.setting), arm=arm)
+        found = {name: run for name, run in runs_of(experiment, self.scale).items() if name in self.records}
+        return tuple(self.records[name] for name, run in found.items() if run == replace(base, seed=run.seed))
+
+    def runs(self, experiment: Experiment) -> tuple[Record, ...]:
+        """All of its runs that are there."""
+        return tuple(self.records[name] for name in runs_of(experiment, self.scale) if name in self.records)
 
     def pair(self, experiment: Experiment, candidate: str | None = None) -> ArmPair | None:
         """The first arm with another one (the second if not said); None with fewer than two seeds of both."""
@@ -74,13 +80,12 @@ class Evidence:
         """Write a bundle for each setting and arm of these experiments, with all runs of it that are there."""
         written: dict[Path, None] = {}
         for experiment in experiments:
-            for arm in experiment.arms:
-                path = bundle_path(folder, experiment.setting, arm)
-                runs = self._of_setting(experiment.setting, arm)
+            for setting, arm in product(experiment.settings(self.scale), experiment.arms):
+                path, runs = bundle_path(folder, setting, arm), self._of_setting(setting, arm)
                 if runs and path not in written:
                     written[write_bundle(path, runs)] = None
         return list(written)
 
     def _of_setting(self, setting: str, arm: str) -> list[Record]:
-        shared = [each for each in EXPERIMENTS.values() if each.setting == setting and arm in each.arms]
-        return list({run["hash"]: run for each in shared for run in self.arm(each, arm)}.values())
+        shared = [each for each in EXPERIMENTS.values() if setting in each.settings(self.scale) and arm in each.arms]
+        return list({run["hash"]: run for each in shared for run in self.arm(each, arm, setting=setting)}.values())

@@ -16,7 +16,8 @@ PAIR = ("baseline", "orthograd")
 class Experiment:
     """Arms over seeds in one setting; the first arm is what the others are compared with.
 
-    ``answers`` names a section of claims.json. Experiments that share setting and arm share their runs.
+    ``answers`` names a section of claims.json. Experiments that share setting and arm share their runs. The same arms
+    and seeds in other precisions are further settings, ``in_other_precisions``.
     """
 
     name: str
@@ -27,13 +28,19 @@ class Experiment:
     arms: tuple[str, ...] = PAIR
     answers: str | None = None
     is_of_the_paper: bool = False
+    in_other_precisions: tuple[str, ...] = ()
+
+    def settings(self, scale: Scale | None = None) -> tuple[str, ...]:
+        """All of them, the usual one first; where a scale has one precision, that is all there is."""
+        others = () if scale is not None and scale.has_one_precision else self.in_other_precisions
+        return (self.setting, *others)
 
     def configs(self, scale: Scale | None = None) -> Iterator[Config]:
         """Seed by seed, so that pairs are complete early."""
         scale = scale or Scale()
-        base = scale.applied(self.setting)
+        bases = [scale.applied(setting) for setting in self.settings(scale)]
         for seed in range(scale.seeds or self.seeds):
-            yield from (dataclasses.replace(base, arm=arm, seed=seed) for arm in self.arms)
+            yield from (dataclasses.replace(base, arm=arm, seed=seed) for base in bases for arm in self.arms)
 
 
 EXPERIMENTS = {
@@ -138,6 +145,14 @@ EXPERIMENTS = {
                 *PAIR,
                 *(f"{name}{end}" for name in ("label_smoothing", "focal", "mixup") for end in ("", "_orthograd")),
             ),
+        ),
+        Experiment(
+            "precision",
+            "float32, TF32 and bf16",
+            "Do numbers shift when the GPU multiplies less exactly? On clean images alone; runs in TF32 are table 1's.",
+            "resnet18",
+            5,
+            in_other_precisions=("resnet18_float32", "resnet18_bf16"),
         ),
     )
 }

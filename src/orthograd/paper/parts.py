@@ -16,6 +16,8 @@ from .experiments import Experiment
 from .figures import OVER_SEVERITY, reliability_picture, severity_picture
 from .numbers import Answer
 from .oddities import number_of, oddities_of
+from .precision_part import precision_part
+from .readings import other_readings
 from .settings import NETWORKS, SETTINGS
 from .statements import checked
 
@@ -28,6 +30,9 @@ def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     """Everything about one experiment."""
     yield Heading(3, experiment.title)
     yield Words(f"{experiment.question} {_state(experiment, evidence)}")
+    if experiment.in_other_precisions:
+        yield from precision_part(experiment, evidence, {arm: name_of(experiment, arm) for arm in experiment.arms})
+        return
     if experiment.answers:
         yield from _numbers(experiment, evidence)
     yield from _words(experiment, evidence)
@@ -83,10 +88,12 @@ def _state(experiment: Experiment, evidence: Evidence) -> str:
 
 def _made_on(experiment: Experiment, evidence: Evidence) -> str:
     """Machines, versions, and whether corrupted images are the published ones or made here."""
-    runs = [run for arm in experiment.arms for run in evidence.arm(experiment, arm)]
+    runs = evidence.runs(experiment)
     machines = {run["hardware"].get("gpu") or run["hardware"]["machine"] for run in runs}
     versions = {f"torch {run['versions']['torch']}" for run in runs}
     images = {f"{run['shifts']} corrupted images" for run in runs if run.get("shifts", "none") != "none"}
+    if experiment.in_other_precisions:
+        images.clear()  # compared on clean ones alone
     return "".join(f", {word}" for word in (*sorted(machines), *sorted(versions), *sorted(images)))
 
 
@@ -99,6 +106,8 @@ def _numbers(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
         yield differences
     if notes := oddities_of(answer.section.name):
         yield Items(tuple(f"[{number_of(note)}] {note.reason}" for note in notes))
+    if experiment.name == "table1":
+        yield from other_readings(answer)
 
 
 def _words(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..report.formats import TITLES
 from ..report.values import Metrics, Record, after_temperature, by_severity, clean, image_sets, is_number
 
-ALONE = {"temperature": "temperature", "weight_norm": "weight norm"}
+ALONE = {"temperature": "temperature", "weight_norm": "weight norm", "training_loss": "training loss, last epoch"}
 IMAGES = {"clean": "", "after_temperature": " after temperature scaling", "shifted": ", corrupted images"}
 
 
@@ -59,6 +59,8 @@ def title_of(quantity: str) -> str:
 def _alone(record: Record, quantity: str) -> float | None:
     if quantity == "weight_norm":
         return float(record["weight_norm"])
+    if quantity == "training_loss":
+        return float(record["losses"][-1])
     fitted = record["after_temperature"]
     return None if fitted is None else float(fitted["temperature"])
 

@@ -19,6 +19,8 @@ SETTINGS = {
     # The usual rate and decay of AdamW: those of SGD mean something else there.
     "resnet18_adamw": dataclasses.replace(PAPER, optimizer="adamw", learning_rate=0.001, weight_decay=0.01),
     "resnet18_all_labels": dataclasses.replace(PAPER, labels_per_class=0),
+    "resnet18_float32": dataclasses.replace(PAPER, precision="float32", shifts="none"),
+    "resnet18_bf16": dataclasses.replace(PAPER, precision="bf16", shifts="none"),
 }
 """By the names that files of records bear."""
 
@@ -45,6 +47,11 @@ class Scale:
         if given.get("device") == "cpu":
             given["precision"] = "float32"
         return dataclasses.replace(SETTINGS[setting], **given)
+
+    @property
+    def has_one_precision(self) -> bool:
+        """Whether all settings are trained in the same one; a CPU has no other than float32."""
+        return self.precision is not None or self.device == "cpu"
 
     @property
     def departures(self) -> list[str]:

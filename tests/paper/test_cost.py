@@ -1,0 +1,78 @@
+"""How long runs take: by the benchmark, and by the clocks of runs for what it lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from orthograd.paper.bundles import read_bundles
+from orthograd.paper.clocks import minutes_of, shares
+from orthograd.paper.cost import images_of, kind_of, rates
+from orthograd.paper.settings import SETTINGS
+from tests.paper.made_runs import made_run
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
+    config = SETTINGS["resnet18"]
+    assert images_of(config) == 500_000
+    assert images_of(SETTINGS["resnet18_all_labels"]) == 5_000_000
+    nothing = rates([], tmp_path / "none.json")
+    assert nothing.seconds(config) is None
+    assert nothing.source == "not measured yet"
+    runs = rates([made_run(config.as_dict(), {})], tmp_path / "none.json")
+    assert runs.seconds(config) == pytest.approx(32.0)
+    assert "clocks of finished runs" in runs.source
+    claims = [
+        {"what": "an epoch of resnet18, tf32, baseline, s a run", "value": 0.2},
+        {"what": "ResNet-18 judges them, tf32, s", "value": 4.0},
+    ]
+    path = tmp_path / "training.json"
+    path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
+    measured = rates([], path)
+    assert measured.seconds(config) == pytest.approx(24.0)
+    assert "H200" in measured.source
+    assert measured.seconds(SETTINGS["resnet50"]) is None
+    assert kind_of(config) == ("resnet18", "tf32", False)
+
+
+def test_what_the_benchmark_lacks_is_taken_from_the_runs(tmp_path):
+    path = tmp_path / "training.json"
+    claims = [{"what": "an epoch of resnet18, tf32, baseline, s a run", "value": 0.2}]
+    path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
+    config, wide = SETTINGS["resnet18"], SETTINGS["wide_resnet28_10"]
+    assert rates([], path).seconds(config) == pytest.approx(20.0)
+    assert "clocks" not in rates([], path).source
+    found = rates([made_run(wide.as_dict(), {})], path)
+    assert found.seconds(config) == pytest.approx(22.0)  # trained by the benchmark, judged by the run
+    assert found.seconds(wide) == pytest.approx(32.0)
+    assert found.source.endswith("; wide_resnet28_10 tf32, judging by the clocks of finished runs, " + TOO_LONG)
+    assert found.seconds(dataclasses.replace(config, shifts="none")) == pytest.approx(20.0)
+    claims.append({"what": "ResNet-18 judges them, tf32, s", "value": 4.0})
+    path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
+    assert rates([made_run(config.as_dict(), {})], path).source.endswith(f"on H200 ({path})")
+
+
+TOO_LONG = "too long where several ran side by side"
+
+
+def test_runs_side_by_side_share_their_time_and_a_resumed_one_does_not_count():
+    config = SETTINGS["resnet18"].as_dict()
+    runs = [{**made_run({**config, "seed": seed}, {}), "ended": 100.0} for seed in range(4)]
+    assert shares(runs) == [pytest.approx({"training": 7.5, "evaluation": 0.5})] * 4
+    runs[0] |= {"seconds": {"training": 1.0, "evaluation": 2.0}}
+    found = rates(runs, Path("none.json"))
+    assert found.source == "by the clocks of finished runs"
+    assert found.seconds(SETTINGS["resnet18"]) == pytest.approx(29 / 3 + 3 / 4)  # by three, then by four
+
+
+def test_committed_runs_give_the_speed_that_the_benchmark_measured():
+    runs = list(read_bundles(DOCS / "results/reproduction").values())
+    assert sum(sum(each.values()) for each in shares(runs)) / 60 == pytest.approx(minutes_of(runs))
+    by_clock, measured = rates(runs, Path("none.json")), rates([], DOCS / "results/training-h200.json")
+    for kind in [("resnet18", "tf32", False), ("resnet18", "tf32", True)]:
+        assert by_clock.images_per_second[kind] == pytest.approx(measured.images_per_second[kind], rel=0.5)

@@ -1,0 +1,69 @@
+"""What else the paper's correlation could be of: computed from records, and said only where ours does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orthograd.paper.blocks import Table, Words
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.experiments import EXPERIMENTS
+from orthograd.paper.parts import answer_of
+from orthograd.paper.readings import READINGS, other_readings
+from orthograd.paper.settings import Scale
+from tests.paper.made_runs import made_table1
+
+RECORDS = Path(__file__).parent.parent.parent / "docs/results/reproduction"
+TABLE = EXPERIMENTS["table1"]
+
+
+def readings(evidence):
+    return list(other_readings(answer_of(TABLE, evidence)))
+
+
+def test_nothing_is_said_where_ours_fits_or_runs_are_missing():
+    assert readings(Evidence({run["hash"]: run for run in made_table1()})) == []
+    assert readings(Evidence()) == []
+
+
+def test_a_reading_that_fits_both_numbers_is_named():
+    runs = {run["hash"]: run for run in made_table1()}
+    for run in runs.values():
+        name = "confidence_accuracy_correlation"
+        run["after_temperature"]["metrics"][name] = run["metrics"]["clean"][name]
+        for images in run["metrics"].values():
+            images[name] -= 0.1
+    sentence, table = readings(Evidence(runs))
+    assert isinstance(sentence, Words)
+    assert "0.445 and 0.467, lie outside our range, alone among the rows" in sentence.text
+    assert sentence.text.endswith(": both numbers fit “the same after temperature scaling”.")
+    assert isinstance(table, Table)
+    assert [row[-1] for row in table.rows[:2]] == ["neither", "SGD and ⊥Grad"]
+
+
+def test_committed_records_were_tried_in_every_way():
+    evidence = Evidence.of(Scale(), folder=RECORDS)
+    pair = evidence.pair(TABLE)
+    (_, table) = readings(evidence)
+    assert [row[0] for row in table.rows] == list(READINGS)
+    scaled = [run["after_temperature"]["metrics"]["confidence_accuracy_correlation"] for run in pair.baseline]
+    assert table.rows[1][1].startswith(f"{np.mean(scaled):.4f} (")
+
+
+def test_ranks_of_bins_by_hand():
+    # Half of the images in each bin, right in 0 and in 1 of 2: rank and correctness as (1, 1, 2, 2) and (0, 0, 0, 1).
+    curve = {"share": [0.0, 0.5, 0.5], "confidence": [None, 0.3, 0.9], "accuracy": [None, 0.0, 0.5]}
+    run = {"reliability": {"clean": curve, "after_temperature": curve}}
+    expected = np.corrcoef([1, 1, 2, 2], [0, 0, 0, 1])[0, 1]
+    assert READINGS["images, the rank of their confidence (from ten bins)"]([run]) == [pytest.approx(expected)]
+    assert READINGS["ten bins, their confidence and accuracy"]([run]) == [pytest.approx(1.0)]
+    alone = {"share": [1.0], "confidence": [0.9], "accuracy": [0.5]}
+    lone = {"reliability": {"clean": alone, "after_temperature": alone}}
+    for name in ("images, the rank of their confidence (from ten bins)", "ten bins, their confidence and accuracy"):
+        assert READINGS[name]([lone]) == []
+    assert (
+        READINGS["images, the rank of their confidence (from ten bins)"]([{"reliability": {"after_temperature": None}}])
+        == []
+    )
