@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from orthograd.models import resnet18
 from orthograd.paper.bundles import read_bundle
-from orthograd.paper.cost import EPOCH, IMAGES, minutes_of
+from orthograd.paper.clocks import minutes_of
+from orthograd.paper.cost import EPOCH, IMAGES
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * IMAGES
 BF16_RATE = 790e12  # what the card was seen to do in large products of matrices

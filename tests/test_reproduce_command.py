@@ -92,7 +92,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
-    assert "290 runs to do. Minutes of the GPU: ? for 290 runs (not measured yet)" in said
+    assert "300 runs to do. Minutes of the GPU: ? for 300 runs (not measured yet)" in said
     assert not (tmp_path / "none").exists()
 
 

@@ -86,13 +86,13 @@ def test_other_settings_change_what_they_say_and_nothing_else():
     }
     assert changed == {
         "resnet18": set(),
-        "resnet18_1000_epochs": {"epochs"},
-        "wide_resnet28_10": {"model"},
-        "resnet50": {"model"},
-        "resnet18_adamw": {"optimizer", "learning_rate", "weight_decay"},
-        "resnet18_all_labels": {"labels_per_class"},
+        "resnet18_1000_epochs": {"epochs", "precision"},
+        "wide_resnet28_10": {"model", "precision"},
+        "resnet50": {"model", "precision"},
+        "resnet18_adamw": {"optimizer", "learning_rate", "weight_decay", "precision"},
+        "resnet18_all_labels": {"labels_per_class", "precision"},
         "resnet18_float32": {"precision", "shifts"},
-        "resnet18_bf16": {"precision", "shifts"},
+        "resnet18_bf16": {"precision"},
     }
     assert SETTINGS["resnet18_1000_epochs"].epochs == int(claims_data()["extended_resnet18"]["epochs"])
     assert all(dataclasses.is_dataclass(config) for config in SETTINGS.values())

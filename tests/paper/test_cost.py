@@ -50,7 +50,7 @@ def test_what_the_benchmark_lacks_is_taken_from_the_runs(tmp_path):
     found = rates([made_run(wide.as_dict(), {})], path)
     assert found.seconds(config) == pytest.approx(22.0)  # trained by the benchmark, judged by the run
     assert found.seconds(wide) == pytest.approx(32.0)
-    assert found.source.endswith("; wide_resnet28_10 tf32, judging by the clocks of finished runs, " + TOO_LONG)
+    assert found.source.endswith("; wide_resnet28_10 bf16, judging by the clocks of finished runs, " + TOO_LONG)
     assert found.seconds(dataclasses.replace(config, shifts="none")) == pytest.approx(20.0)
     claims.append({"what": "ResNet-18 judges them, tf32, s", "value": 4.0})
     path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))

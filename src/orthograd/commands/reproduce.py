@@ -33,7 +33,11 @@ def reproduce(
         "cuda"
     ),
     precision: Annotated[
-        Text, typer.Option(rich_help_panel=WHERE, help="Of a GPU: float32, tf32, bf16. [default: tf32]")
+        Text,
+        typer.Option(
+            rich_help_panel=WHERE,
+            help="Of a GPU: float32, tf32, bf16; if not given, tf32 for table 1 and bf16 for most others.",
+        ),
     ] = None,
     workers: Annotated[
         Whole, typer.Option(rich_help_panel=WHERE, min=1, help="Runs at once; if not given, as many as suit.")

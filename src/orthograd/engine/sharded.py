@@ -64,7 +64,7 @@ class SplitRowsPlan:
 
 def is_dtensor(tensor: Any) -> bool:
     """Whether a tensor is spread over ranks."""
-    return _is_dtensor_class(type(tensor))
+    return _is_dtensor_class(type(tensor))  # type: ignore[arg-type]
 
 
 @cache  # asked several times for each tensor and step

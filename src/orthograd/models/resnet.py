@@ -5,6 +5,7 @@ References: He et al., "Deep Residual Learning for Image Recognition", 2016.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 Shape = tuple[int, int, int]
@@ -85,13 +86,22 @@ class ResNet(nn.Module):
                 stages.append(block(inputs, width, 2 if stage > 0 and index == 0 else 1))
                 inputs = width * block.widening
         self.blocks = nn.Sequential(*stages)
-        self.classifier = nn.Linear(inputs, classes)
+        self.classifier = Classifier(inputs, classes)
         self.apply(_initialise)
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""
         logits: Tensor = self.classifier(self.blocks(self.stem(images)).mean((2, 3)))
         return logits
+
+
+class Classifier(nn.Linear):
+    """The last layer, in its own precision whatever autocast has for the rest: bfloat16 knows a logit of 16 to 0.06."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The logits."""
+        with torch.autocast("cuda", enabled=False):
+            return super().forward(features.to(self.weight.dtype))
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:

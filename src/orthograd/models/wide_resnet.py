@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .resnet import Shape
+from .resnet import Classifier, Shape
 
 
 def wide_resnet28_10(shape: Shape, classes: int) -> nn.Module:
@@ -54,7 +54,7 @@ class WideResNet(nn.Module):
                 inputs = outputs
         self.blocks = nn.Sequential(*stages)
         self.norm = nn.BatchNorm2d(inputs)
-        self.classifier = nn.Linear(inputs, classes)
+        self.classifier = Classifier(inputs, classes)
         self.apply(_initialise)
 
     def forward(self, images: Tensor) -> Tensor:

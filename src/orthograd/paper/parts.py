@@ -17,6 +17,7 @@ from .figures import OVER_SEVERITY, reliability_picture, severity_picture
 from .numbers import Answer
 from .oddities import number_of, oddities_of
 from .precision_part import precision_part
+from .precisions import NAMES as PRECISIONS
 from .readings import other_readings
 from .settings import NETWORKS, SETTINGS
 from .statements import checked
@@ -83,7 +84,8 @@ def _state(experiment: Experiment, evidence: Evidence) -> str:
         return f"**Still missing: none of its {planned} runs is there.**"
     whole = f"{planned} runs" if done == planned else f"**{done} of {planned} runs; the rest is still missing**"
     epochs = f"{config.epochs} epochs" if config.epochs > 1 else "one epoch"
-    return f"{network}, {epochs}: {whole}, paired by seed{_made_on(experiment, evidence)}."
+    precision = "" if experiment.in_other_precisions or config.device == "cpu" else f", {PRECISIONS[config.precision]}"
+    return f"{network}, {epochs}{precision}: {whole}, paired by seed{_made_on(experiment, evidence)}."
 
 
 def _made_on(experiment: Experiment, evidence: Evidence) -> str:
