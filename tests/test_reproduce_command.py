@@ -15,6 +15,7 @@ from orthograd.commands import reproducing
 from orthograd.commands.reproduce import reproduce
 from orthograd.experiment import ExperimentError, Failure, Store, config_hash
 from orthograd.paper.bundles import read_bundles, write_bundle
+from tests.experiment.ray_nodes import two_nodes
 from tests.paper.made_runs import made_table1
 
 DATA = "tests.paper.small_images:small"
@@ -80,6 +81,24 @@ def test_what_is_finished_is_not_done_again_whichever_experiment_asks(finished):
     assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/record.json")} == before
     assert (folder / "reproduction.html").read_bytes() == page
     assert (folder / "tables" / "temperature.md").exists()
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_does_the_same_runs(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    cluster = two_nodes()
+    ray = ["--executor", "ray", "--address", cluster.address, "--max-concurrent", "2"]
+    found = {}
+    try:
+        for name, place in {"ray": ray, "pool": ["--workers", "2"]}.items():
+            command = ["reproduce", "table1", *TINY[:-2], "--shifts", "simple", *place, "--out", str(tmp_path / name)]
+            done = subprocess.run([sys.executable, "-m", "orthograd", *command], capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
+            found[name] = {run["hash"]: run["files"] for run in Store(tmp_path / name / "runs").runs()}
+    finally:
+        cluster.shutdown()
+    assert found["ray"] == found["pool"]  # hashes of all logits
+    assert (tmp_path / "ray" / "reproduction.html").exists()
 
 
 def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,3 +59,13 @@ def test_a_full_gpu_ends_the_search(monkeypatch):
     assert found.fastest == 3
     with pytest.raises(torch.OutOfMemoryError):
         packs(monkeypatch, [1.0], room=0)
+
+
+def test_a_pack_is_looked_for_once_for_each_network(monkeypatch):
+    looked = []
+    monkeypatch.setattr(packing, "_FOUND", {})
+    monkeypatch.setattr(packing, "Packs", lambda config, task: looked.append(config) or SimpleNamespace(fastest=3))
+    first = Config(arm="orthograd", seed=5)
+    assert packing.fastest_pack(first) == packing.fastest_pack(Config(arm="mixup", epochs=7)) == 3
+    assert packing.fastest_pack(Config(model="mlp")) == 3
+    assert looked == [first, Config(model="mlp")]

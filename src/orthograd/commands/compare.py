@@ -10,12 +10,13 @@ import typer
 
 from ..training import ARMS, RECIPES
 from ..training.config import CHOICES, Config, recipe
+from .places import WHERE, Address, Executor, GPUsPerRun, Workers
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
 Whole: TypeAlias = Optional[int]  # noqa: UP045
 Number: TypeAlias = Optional[float]  # noqa: UP045
 Text: TypeAlias = Optional[str]  # noqa: UP045
-TRAINING, WHERE = "Training (where not given: the recipe of the data set)", "Where and how"
+TRAINING = "Training (where not given: the recipe of the data set)"
 
 
 def compare(
@@ -51,23 +52,10 @@ def compare(
     precision: Annotated[
         Text, typer.Option(rich_help_panel=WHERE, help=f"Of a GPU: {', '.join(CHOICES['precision'])}. [default: tf32]")
     ] = None,
-    workers: Annotated[
-        Whole,
-        typer.Option(
-            rich_help_panel=WHERE,
-            min=1,
-            help="Runs at once; if not given, one a core, or as many as suit the GPU or the cluster.",
-        ),
-    ] = None,
-    executor: Annotated[
-        str, typer.Option(rich_help_panel=WHERE, help="local: this machine; or ray: a cluster, needs orthograd[ray].")
-    ] = "local",
-    address: Annotated[
-        Text, typer.Option(rich_help_panel=WHERE, help="Of the Ray cluster; RAY_ADDRESS or this machine if not given.")
-    ] = None,
-    gpus_per_run: Annotated[
-        Number, typer.Option(rich_help_panel=WHERE, min=0, help="Share of a GPU for each run under Ray, such as 0.25.")
-    ] = None,
+    workers: Workers = None,
+    executor: Executor = "local",
+    address: Address = None,
+    gpus_per_run: GPUsPerRun = None,
     out: Annotated[
         Path, typer.Option(rich_help_panel=WHERE, help="Folder for the page, the tables and the runs.")
     ] = Path("comparison"),

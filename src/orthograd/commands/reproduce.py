@@ -7,12 +7,14 @@ from typing import Annotated, Optional, TypeAlias
 
 import typer
 
+from .places import WHERE, Address, Executor, GPUsPerRun, Workers
+
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
 Whole: TypeAlias = Optional[int]  # noqa: UP045
 Number: TypeAlias = Optional[float]  # noqa: UP045
 Text: TypeAlias = Optional[str]  # noqa: UP045
 Folder: TypeAlias = Optional[Path]  # noqa: UP045
-SMALLER, WHERE = "A smaller try (no longer the paper's setting)", "Where and how"
+SMALLER = "A smaller try (no longer the paper's setting)"
 
 
 def reproduce(
@@ -39,9 +41,10 @@ def reproduce(
             help="Of a GPU: float32, tf32, bf16; if not given, tf32 for table 1 and bf16 for most others.",
         ),
     ] = None,
-    workers: Annotated[
-        Whole, typer.Option(rich_help_panel=WHERE, min=1, help="Runs at once; if not given, as many as suit.")
-    ] = None,
+    workers: Workers = None,
+    executor: Executor = "local",
+    address: Address = None,
+    gpus_per_run: GPUsPerRun = None,
     minutes: Annotated[
         Number, typer.Option(rich_help_panel=WHERE, min=0, help="Stop training after so long, and go on next time.")
     ] = None,
@@ -72,11 +75,14 @@ def reproduce(
     orthograd reproduce table1
     orthograd reproduce paper --export docs/results/reproduction
     orthograd reproduce table1 --seeds 2 --epochs 2 --device cpu --shifts none
+    orthograd reproduce paper --executor ray --address auto --gpus-per-run 0.25
     """
     from ..paper.settings import Scale
-    from .reproducing import Failures, Request, reproduced  # with torch, which help does not wait for
+    from .comparing import Place  # with torch, which help does not wait for
+    from .reproducing import Failures, Request, reproduced
 
     try:
+        place = Place(executor, workers, address=address, gpus_per_run=gpus_per_run)
         scale = Scale(
             seeds=seeds,
             epochs=epochs,
@@ -87,7 +93,7 @@ def reproduce(
             device=None if device == "cuda" else device,
             precision=precision,
         )
-        code = reproduced(Request(name, scale, out, export, workers, minutes, rebuild), dry_run=dry_run)
+        code = reproduced(Request(name, scale, out, export, place, minutes, rebuild), dry_run=dry_run)
     except Failures as error:
         typer.echo(f"orthograd reproduce: {error}", err=True)
         raise typer.Exit(2) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Request:
     scale: Scale
     folder: Path
     export: Path | None = None
-    workers: int | None = None
+    place: Place = field(default_factory=Place)
     minutes: float | None = None
     is_rebuild: bool = False
 
@@ -100,14 +100,15 @@ def _trained(console: Console, request: Request, groups: Sequence[list[Config]])
             raise _TimeIsUp
 
     for group in groups:
-        _require_device(group[0])
+        if request.place.executor == "local":
+            _require_device(group[0])
         trial(group[0])
 
     def train() -> int:
         try:
             for group, following in zip_longest(groups, groups[1:]):
                 grid = Grid(config.as_dict() for config in group)
-                executor = executor_for(group[0], Place(workers=request.workers))
+                executor = executor_for(group[0], request.place)
                 executed(console, grid, request.store, executor, on_event=watch)
                 if following and group[0].device == "cuda" and _network(group[0]) != _network(following[0]):
                     _free_gpu()

@@ -34,10 +34,11 @@ class PackedGPU:
         from ..training.precision import precision
 
         by_precision = sorted(jobs, key=_precision)
-        for (name, _), group in itertools.groupby(by_precision, key=_kind):
+        for index, ((name, _), group) in enumerate(itertools.groupby(by_precision, key=_kind)):
+            if index:
+                SLOTS.drop()
             with precision(name):
                 self._perform(list(group), on_event)
-            SLOTS.drop()
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
         runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config) + BEING_JUDGED)
