@@ -68,6 +68,7 @@ def test_all_runs_once_and_in_the_order_of_the_experiments():
 
 def test_names_and_groups():
     assert [each.name for each in named("table1")] == ["table1"]
+    assert [each.name for each in named("wideresnet", "reliability")] == ["wideresnet", "table1"]
     assert set(GROUPS["paper"]) | set(GROUPS["beyond"]) == set(EXPERIMENTS)
     with pytest.raises(ValueError, match=r"expected an experiment among table1, .*, all, got table2"):
         named("table2")

@@ -18,11 +18,12 @@ SMALLER = "A smaller try (no longer the paper's setting)"
 
 
 def reproduce(
-    name: Annotated[
-        str,
+    names: Annotated[
+        list[str],
         typer.Argument(
-            help="table1, temperature, corruption, renormalisation, extended, wideresnet; beyond the paper adamw, "
-            "resnet50, layers, layers_wideresnet, full_data, granularity, rivals, precision; or paper, beyond, all."
+            metavar="NAME",
+            help="table1, temperature, corruption, renormalisation, extended, wideresnet; beyond the paper precision, "
+            "adamw, resnet50, layers, layers_wideresnet, full_data, granularity, rivals; or paper, beyond, all.",
         ),
     ],
     seeds: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=2, help="Seeds of each arm.")] = None,
@@ -72,7 +73,7 @@ def reproduce(
     Ctrl-C and repeat the command to go on.
 
     orthograd reproduce all --dry-run
-    orthograd reproduce table1
+    orthograd reproduce table1 precision --minutes 30
     orthograd reproduce paper --export docs/results/reproduction
     orthograd reproduce table1 --seeds 2 --epochs 2 --device cpu --shifts none
     orthograd reproduce paper --executor ray --address auto --gpus-per-run 0.25
@@ -93,7 +94,7 @@ def reproduce(
             device=None if device == "cuda" else device,
             precision=precision,
         )
-        code = reproduced(Request(name, scale, out, export, place, minutes, rebuild), dry_run=dry_run)
+        code = reproduced(Request(tuple(names), scale, out, export, place, minutes, rebuild), dry_run=dry_run)
     except Failures as error:
         typer.echo(f"orthograd reproduce: {error}", err=True)
         raise typer.Exit(2) from None

@@ -29,9 +29,9 @@ INCOMPLETE = 3
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for: an experiment or a group, at which scale, and where things lie."""
+    """What was asked for: experiments or groups, at which scale, and where things lie."""
 
-    name: str
+    names: tuple[str, ...]
     scale: Scale
     folder: Path
     export: Path | None = None
@@ -41,8 +41,8 @@ class Request:
 
     @property
     def experiments(self) -> list[Experiment]:
-        """The experiments of that name."""
-        return named(self.name)
+        """The experiments of these names."""
+        return named(*self.names)
 
     @property
     def store(self) -> Store:
@@ -73,7 +73,7 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
     console = Console()
     if request.export is not None and replace(request.scale, seeds=None) != Scale():
         raise ValueError(f"expected the paper's setting, on a GPU in tf32, for records to export, got {request.scale}")
-    if request.scale.has_one_precision and request.name == "precision":
+    if request.scale.has_one_precision and "precision" in request.names:
         given = "a CPU" if request.scale.device == "cpu" else f"--precision {request.scale.precision}"
         raise ValueError(f"expected a GPU and no --precision where float32, tf32 and bf16 are compared, got {given}")
     evidence = request.evidence()
@@ -84,7 +84,7 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
         console.print(f"Not the paper's setting: {', '.join(request.scale.departures)}.", soft_wrap=True)
     missing = request.missing(evidence)
     runs = sum(map(len, runs_in_order(request.experiments, request.scale).values()))
-    console.print(f"{request.name}: {runs} runs, {runs - sum(map(len, missing))} of them done.")
+    console.print(f"{', '.join(request.names)}: {runs} runs, {runs - sum(map(len, missing))} of them done.")
     code = 0 if request.is_rebuild else _trained(console, request, missing)
     if code not in (INTERRUPTED, FAILED):
         _write(console, request)

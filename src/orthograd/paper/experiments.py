@@ -167,12 +167,15 @@ GROUPS = {
 """Names for several experiments; the first two are figures, which need the runs of these."""
 
 
-def named(name: str) -> list[Experiment]:
-    """The experiment of that name, or those of a group."""
-    if name not in EXPERIMENTS and name not in GROUPS:
-        known = ", ".join((*EXPERIMENTS, *GROUPS))
-        raise ValueError(f"expected an experiment among {known}, got {name}")
-    return [EXPERIMENTS[each] for each in GROUPS.get(name, (name,))]
+def named(*names: str) -> list[Experiment]:
+    """The experiments of these names, which may be groups: in their order, none twice."""
+    found: dict[str, Experiment] = {}
+    for name in names:
+        if name not in EXPERIMENTS and name not in GROUPS:
+            known = ", ".join((*EXPERIMENTS, *GROUPS))
+            raise ValueError(f"expected an experiment among {known}, got {name}")
+        found |= {each: EXPERIMENTS[each] for each in GROUPS.get(name, (name,))}
+    return list(found.values())
 
 
 def runs_in_order(experiments: Iterable[Experiment], scale: Scale) -> dict[str, list[Config]]:
