@@ -50,6 +50,8 @@ def bench(
         for claim in measured:
             claims.append(claim)
             status.update(f"measured {claim.what}; measuring on …")
+            if not console.is_terminal:  # a log shows how far it is, too
+                print(f"{claim.what}: {claim.value:.3g}", flush=True)
             if record is not None:  # after each, so that a benchmark that is stopped leaves what it has found
                 _write(record, claims, facts)
     console.print(_table(claims, facts))
