@@ -65,7 +65,7 @@ def _seconds_by_arm(config: Config, task: Task, *, size: int) -> dict[str, float
             for arm in ("baseline", "orthograd")
         }
         contenders = {arm: partial(epoch_of_all, slots, draws) for arm, slots in packs.items()}
-        seconds = interleaved(contenders, rounds=5, settle=torch.cuda.synchronize)
+        seconds = interleaved(contenders, rounds=9, settle=torch.cuda.synchronize)
     return {arm: found / size for arm, found in seconds.items()}
 
 

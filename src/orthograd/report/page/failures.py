@@ -27,7 +27,7 @@ def section(pair: ArmPair, names: tuple[str, str], failed: Sequence[FailedRun]) 
     named = dict(zip(pair.arms, names, strict=True))
     rows = [[f"{named[run.arm]}, seed {run.seed}", run.error, tag("a", "failure.txt", href=run.file)] for run in failed]
     left_out = sorted({run.seed for run in failed} - set(pair.seeds))
-    seeds = f" Left out for that: seed {', '.join(map(str, left_out))}." if left_out else ""
+    seeds = f" Left out for that: seed{'s'[: len(left_out) - 1]} {', '.join(map(str, left_out))}." if left_out else ""
     return joined(
         tag("p", f"{count(failed)}.{seeds} The same command tries again.", class_="missing"),
         table("Runs that failed", ["run", "error", "all of it"], rows, label="Runs that failed", style="facts"),
