@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from orthograd.commands import reproducing
 from orthograd.commands.reproduce import reproduce
+from orthograd.commands.reproducing import Request
 from orthograd.experiment import ExperimentError, Failure, Store, config_hash
 from orthograd.paper.bundles import read_bundles, write_bundle
+from orthograd.paper.settings import Scale
 from tests.experiment.ray_nodes import two_nodes
 from tests.paper.made_runs import made_table1
 
@@ -126,6 +128,19 @@ def test_a_plan_of_precisions_takes_the_runs_of_table_1_as_they_are(tmp_path):
     assert "20 runs to do." in said
     code, said = invoked("precision", "--out", tmp_path / "out", "--dry-run")
     assert "30 runs to do." in said
+
+
+def test_experiments_in_a_row_on_the_same_network_are_one_group(tmp_path):
+    def groups(*names):
+        request = Request(names, Scale(seeds=2), tmp_path)
+        found = request.missing(request.evidence())
+        return [(group[0].model, group[0].precision, len(group)) for group in found]
+
+    assert groups("table1", "renormalisation") == [("resnet18", "tf32", 6)]
+    assert groups("table1", "wideresnet") == [("resnet18", "tf32", 4), ("wide_resnet28_10", "bf16", 4)]
+    assert groups("precision") == [("resnet18", name, 4) for name in ("bf16", "float32", "tf32")]
+    # bf16 with the next experiment would do; but what was asked for first is done first.
+    assert groups("precision", "layers")[-1] == ("resnet18", "bf16", 8)
 
 
 def test_minutes_end_training_and_the_next_call_goes_on(tmp_path):

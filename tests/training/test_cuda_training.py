@@ -62,7 +62,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, monkeypatc
     assert losses == all_losses
 
 
-@pytest.mark.parametrize("name", ["tf32", "bf16"])
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
 def test_runs_end_in_the_same_bits_alone_and_packed(tmp_path, name):
     configs = [
         dataclasses.replace(ON_GPU, precision=name, model="resnet18", epochs=2, arm=arm, seed=seed).as_dict()

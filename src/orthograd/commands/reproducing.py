@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, zip_longest
+from itertools import chain, groupby
 from pathlib import Path
 
 import torch
@@ -54,10 +54,14 @@ class Request:
         return Evidence.of(self.scale, store=self.store, folder=self.export)
 
     def missing(self, evidence: Evidence) -> list[list[Config]]:
-        """The runs still to be done, experiment by experiment, and in these precision by precision."""
+        """The runs still to be done: experiment by experiment, in these precision by precision.
+
+        Experiments in a row that train the same network are one group, so that the GPU stays full between them.
+        """
         found = runs_in_order(self.experiments, self.scale).values()
-        missing = ([run for run in runs if config_hash(run.as_dict()) not in evidence.records] for runs in found)
-        return [list(group) for runs in missing for _, group in groupby(sorted(runs, key=_precision), _precision)]
+        runs = chain.from_iterable(sorted(runs, key=_precision) for runs in found)
+        missing = (run for run in runs if config_hash(run.as_dict()) not in evidence.records)
+        return [list(group) for _, group in groupby(missing, _network)]
 
 
 def _precision(config: Config) -> str:
@@ -106,12 +110,12 @@ def _trained(console: Console, request: Request, groups: Sequence[list[Config]])
 
     def train() -> int:
         try:
-            for group, following in zip_longest(groups, groups[1:]):
+            for index, group in enumerate(groups):
+                if index and group[0].device == "cuda":
+                    _free_gpu()
                 grid = Grid(config.as_dict() for config in group)
                 executor = executor_for(group[0], request.place)
                 executed(console, grid, request.store, executor, on_event=watch)
-                if following and group[0].device == "cuda" and _network(group[0]) != _network(following[0]):
-                    _free_gpu()
         except _TimeIsUp:
             print("The minutes are up. Nothing is lost: the same command goes on from here.", file=sys.stderr)
             return INCOMPLETE

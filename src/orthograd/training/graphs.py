@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from .compilation import SETTING_UP, forward_and_loss
 from .config import Config
 from .draws import Draws
 from .objective import optimizer_of
+from .precision import layout
 from .preparation import prepared
 from .steps import one_hot
 from .task import Task, initial_model
@@ -36,7 +37,8 @@ class Slot:
         self._config, self._arm = config, arm_named(config.arm)
         self.stream = torch.cuda.Stream()
         self.model = initial_model(config, task.dataset).cuda().train()
-        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._layout = layout(config.precision)
+        self.model.to(memory_format=self._layout)  # type: ignore[call-overload]
         _drop_counters(self.model)
         self.optimizer = optimizer_of(config, self.model)
         self._total = torch.zeros((), device="cuda")
@@ -61,7 +63,7 @@ class Slot:
         """See `Steps.epoch`."""
         size = self._config.batch_size
         images, targets = prepared(self._dataset, self._images, self._targets, draws.to(self._images.device), size)
-        images = images.contiguous(memory_format=torch.channels_last)
+        images = images.contiguous(memory_format=self._layout)
         self._total.zero_()
         for batch, wanted in zip(images.split(size), targets.split(size), strict=True):
             step = self._graphs[len(batch)]
@@ -71,8 +73,8 @@ class Slot:
         return float(self._total) / len(targets)
 
     def _captured(self, count: int) -> _Step:
-        images = self._dataset.normalised(self._images[:count]).contiguous(memory_format=torch.channels_last)
-        step = _Step(images.clone(memory_format=torch.channels_last), self._targets[:count].clone())
+        images = self._dataset.normalised(self._images[:count]).contiguous(memory_format=self._layout)
+        step = _Step(images.clone(memory_format=self._layout), self._targets[:count].clone())
         # The last, smaller batch of an epoch is not worth a compilation.
         compute = forward_and_loss(self._config, is_compiled=count == self._config.batch_size)
 
@@ -111,20 +113,30 @@ class Slots:
     def lent(self, config: Config, task: Task) -> Iterator[Slot]:
         """A slot at the beginning of the run; inside the block its stream is the current one."""
         kind = dataclasses.replace(config, seed=0, epochs=1), len(task.labels)
-        with SETTING_UP, self._lock:
-            free = self._free.setdefault(kind, [])
-            slot = free.pop() if free else Slot(config, task)
-            with torch.cuda.stream(slot.stream):
-                slot.begin(config, task)
-                slot.stream.synchronize()
+        with SETTING_UP:
+            slot = None
+            with suppress(torch.OutOfMemoryError):
+                slot = self._begun(kind, config, task)
+            if slot is None:
+                self.drop()  # of other arms, perhaps: then there is room
+                slot = self._begun(kind, config, task)
         with torch.cuda.stream(slot.stream):
             yield slot
             slot.stream.synchronize()
         with self._lock:  # after an error it is not lent again
-            free.append(slot)
+            self._free.setdefault(kind, []).append(slot)
+
+    def _begun(self, kind: tuple[Config, int], config: Config, task: Task) -> Slot:
+        with self._lock:
+            free = self._free.get(kind)
+            slot = free.pop() if free else Slot(config, task)
+        with torch.cuda.stream(slot.stream):
+            slot.begin(config, task)
+            slot.stream.synchronize()
+        return slot
 
     def drop(self) -> None:
-        """Give the memory back."""
+        """Give the memory back of those that nobody has."""
         with self._lock:
             self._free.clear()
         torch.cuda.empty_cache()
