@@ -24,7 +24,7 @@ from ..training.draws import Draws
 from ..training.graphs import SLOTS
 from ..training.objective import optimizer_of
 from ..training.packing import Packs, epoch_of_all
-from ..training.precision import layout, precision
+from ..training.precision import precision
 from ..training.prediction import logits
 from ..training.preparation import cropped
 from ..training.task import Task, initial_model
@@ -86,7 +86,7 @@ def judging_speed() -> Iterator[Claim]:
     for name in ("bf16", "tf32"):
         config = dataclasses.replace(RECIPE, precision=name)
         model = initial_model(config, data).cuda().eval()
-        model.to(memory_format=layout(name))  # type: ignore[call-overload]
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
         @torch.no_grad()
         def answers(config: Config = config, model: torch.nn.Module = model) -> list[Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .arms import Arm
 from .config import Config
 from .objective import loss
-from .precision import autocast, layout
+from .precision import autocast
 
 Compute = Callable[[nn.Module, Tensor, Tensor, Arm], Tensor]
 Forward = Callable[[nn.Module, Tensor], Tensor]
@@ -67,7 +67,7 @@ def _compiled_loss(name: str) -> Callable[[nn.Module, Tensor, Tensor, float, flo
             logits = model(images)
         return loss(Arm("", "", smoothing=smoothing, focus=focus), logits.float(), targets)
 
-    return _compile(compute, name)
+    return torch.compile(compute, dynamic=False)
 
 
 def _forward(name: str) -> Forward:
@@ -81,9 +81,4 @@ def _forward(name: str) -> Forward:
 
 @lru_cache
 def _compiled_forward(name: str) -> Forward:
-    return _compile(_forward(name), name)
-
-
-def _compile(compute: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    """Channels come last only where they are asked to: the compiler would put them there of its own accord."""
-    return torch.compile(compute, dynamic=False, options={"layout_optimization": layout(name) == torch.channels_last})
+    return torch.compile(_forward(name), dynamic=False)

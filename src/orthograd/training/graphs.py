@@ -19,7 +19,6 @@ from .compilation import SETTING_UP, forward_and_loss
 from .config import Config
 from .draws import Draws
 from .objective import optimizer_of
-from .precision import layout
 from .preparation import prepared
 from .steps import one_hot
 from .task import Task, initial_model
@@ -37,8 +36,7 @@ class Slot:
         self._config, self._arm = config, arm_named(config.arm)
         self.stream = torch.cuda.Stream()
         self.model = initial_model(config, task.dataset).cuda().train()
-        self._layout = layout(config.precision)
-        self.model.to(memory_format=self._layout)  # type: ignore[call-overload]
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         _drop_counters(self.model)
         self.optimizer = optimizer_of(config, self.model)
         self._total = torch.zeros((), device="cuda")
@@ -63,7 +61,7 @@ class Slot:
         """See `Steps.epoch`."""
         size = self._config.batch_size
         images, targets = prepared(self._dataset, self._images, self._targets, draws.to(self._images.device), size)
-        images = images.contiguous(memory_format=self._layout)
+        images = images.contiguous(memory_format=torch.channels_last)
         self._total.zero_()
         for batch, wanted in zip(images.split(size), targets.split(size), strict=True):
             step = self._graphs[len(batch)]
@@ -73,8 +71,8 @@ class Slot:
         return float(self._total) / len(targets)
 
     def _captured(self, count: int) -> _Step:
-        images = self._dataset.normalised(self._images[:count]).contiguous(memory_format=self._layout)
-        step = _Step(images.clone(memory_format=self._layout), self._targets[:count].clone())
+        images = self._dataset.normalised(self._images[:count]).contiguous(memory_format=torch.channels_last)
+        step = _Step(images.clone(memory_format=torch.channels_last), self._targets[:count].clone())
         # The last, smaller batch of an epoch is not worth a compilation.
         compute = forward_and_loss(self._config, is_compiled=count == self._config.batch_size)
 

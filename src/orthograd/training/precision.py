@@ -27,8 +27,3 @@ def autocast(name: str) -> torch.autocast:
     """Operations in bfloat16 where that is safe, if that is the precision."""
     # Without its cache, which would outlive a captured graph.
     return torch.autocast("cuda", torch.bfloat16, enabled=name == "bf16", cache_enabled=False)
-
-
-def layout(name: str) -> torch.memory_format:
-    """How images and weights lie in the memory of a GPU: as its fastest convolutions of this precision have them."""
-    return torch.contiguous_format if name == "float32" else torch.channels_last

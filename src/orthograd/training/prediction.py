@@ -12,7 +12,6 @@ from ..datasets import Dataset
 from .compilation import SETTING_UP, forward
 from .config import Config
 from .judgement import judged_by
-from .precision import layout
 from .task import Task
 
 BATCH = {"cpu": 1024, "cuda": 5000}
@@ -40,9 +39,9 @@ def predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor]
 def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config, *, is_compiled: bool = False) -> Tensor:
     """The network's logits in float32, computed in the precision of its training."""
     size, is_gpu = BATCH[config.device], config.device == "cuda"
-    order = layout(config.precision) if is_gpu else torch.contiguous_format
+    layout = torch.channels_last if is_gpu else torch.contiguous_format
     found = []
     for part in images.split(size):
         compute = forward(config, is_compiled=is_compiled and is_gpu and len(part) == size)
-        found.append(compute(model, data.normalised(part).contiguous(memory_format=order)))
+        found.append(compute(model, data.normalised(part).contiguous(memory_format=layout)))
     return torch.cat(found)
