@@ -22,10 +22,10 @@ EXPERIMENT = EXPERIMENTS["precision"]
 MEANS = {"top1_accuracy": 75.0, "top5_accuracy": 97.8, "max_logit": 13.0, "logit_variance": 44.0, "ece": 0.16}
 
 
-def evidence(*, seeds=5, only=("float32", "tf32", "bf16"), shifted=(), arm="baseline"):
+def evidence(*, experiment=EXPERIMENT, seeds=5, only=("float32", "tf32", "bf16"), shifted=(), arm="baseline"):
     """Runs that differ a little from precision to precision, and by a tenth where told to: (precision, metric)."""
     runs = {}
-    for config in EXPERIMENT.configs(Scale(seeds=seeds)):
+    for config in experiment.configs(Scale(seeds=seeds)):
         if config.precision in only:
             chance = random.Random(f"{config.precision} {config.arm} {config.seed}")
             factors = {name: 1 + 0.002 * chance.uniform(-1, 1) for name in (*MEANS, "loss")}
@@ -51,7 +51,7 @@ def test_one_metric_that_shifts_in_bf16_is_named_and_nothing_else():
     assert said[-1].startswith("**The default** stays TF32, PyTorch's own setting")
     assert said[-1].endswith("bf16 is not for numbers to set beside others', for it shifts ECE (SGD).")
     tables = [block for block in part_of(EXPERIMENT, found) if isinstance(block, Table)]
-    assert [len(table.rows) for table in tables] == [26, 26, 26, 3]
+    assert [len(table.rows) for table in tables] == [26, 26, 26, 15, 3]
     shifts = [row for table in tables for row in table.rows if row[-1].startswith("shifts")]
     assert [(row[0], row[1], row[-1]) for row in shifts] == [("SGD", "ECE", "shifts")] * 2
     assert all(row[3].startswith("+0.01") for row in shifts)
@@ -65,11 +65,30 @@ def test_without_a_shift_equality_is_shown_where_there_is_a_margin():
     assert said[-1].endswith("no metric shifts. bf16 shifts none either, and is recommended where speed counts.")
 
 
+def test_seeds_that_only_one_precision_has_count_too():
+    few = evidence(seeds=2, shifted=[("bf16", "ece")])
+    found = Evidence({**evidence(experiment=EXPERIMENTS["table1"], seeds=20).records, **few.records})
+    tf32, bf16, other = words(found)[2:5]
+    assert "**TF32 − float32**, 2 seeds: no metric shifts" in tf32
+    assert "over all seeds, 20 in TF32 and 2 in float32, shifts: none (least p, Holm: " in tf32
+    assert "over all seeds" not in bf16
+    # Two pairs cannot show it; two runs beside twenty can.
+    assert "**bf16 − TF32**, 2 seeds: no metric shifts" in other
+    assert "over all seeds, 2 in bf16 and 20 in TF32, shifts: ECE (SGD) (least p, Holm: " in other
+
+
+def test_what_the_second_arm_changes_is_told_for_each_precision():
+    tables = [block for block in part_of(EXPERIMENT, evidence(seeds=3)) if isinstance(block, Table)]
+    assert {row[0] for row in tables[3].rows} == {"float32, 3 seeds", "TF32, 3 seeds", "bf16, 3 seeds"}
+    only = [block for block in part_of(EXPERIMENT, evidence(only=["tf32"])) if isinstance(block, Table)]
+    assert {row[0] for row in only[0].rows} == {"TF32, 5 seeds"}
+
+
 def test_how_small_a_shift_can_be_found():
     found = Difference((1.0, 1.0), (0.5, 0.5), 0.0, Interval(-1, 1), 1.0, Interval(-0.25, 0.25), 1.0, 1.0, "undecided")
-    alone = Comparison("bf16", "tf32", 5, {("baseline", "clean.ece"): found})
+    alone = Comparison("bf16", "tf32", 5, {("baseline", "clean.ece"): found}, (5, 5), {})
     assert alone.least_shift == pytest.approx(0.5)
-    many = Comparison("bf16", "tf32", 5, {("baseline", f"clean.{i}"): found for i in range(10)})
+    many = Comparison("bf16", "tf32", 5, {("baseline", f"clean.{i}"): found for i in range(10)}, (5, 5), {})
     assert many.least_shift == pytest.approx(0.5 * 5.598 / 2.776, rel=1e-3)  # t of 4 degrees at 0.9975 and at 0.975
 
 

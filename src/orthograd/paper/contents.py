@@ -11,10 +11,11 @@ from .blocks import Block, ByHand, Heading, Items, Words, table
 from .bundles import bundle_path
 from .clocks import minutes_of
 from .differences import differences_of
+from .effects import shown
 from .evidence import Evidence
 from .experiments import EXPERIMENTS, Experiment
 from .judgement import VERDICTS
-from .parts import answer_of, name_of, names_of, part_of, shown
+from .parts import answer_of, is_begun, name_of, names_of, part_of
 from .settings import SETTINGS
 
 RULE = (
@@ -116,7 +117,7 @@ def _summary(evidence: Evidence) -> Iterator[Block]:
 def _when(evidence: Evidence) -> Iterator[Block]:
     """What the records show of ⊥Grad, setting by setting, without a word more."""
     found: dict[tuple[str, str, str], str] = {}
-    for experiment in EXPERIMENTS.values():
+    for experiment in (each for each in EXPERIMENTS.values() if is_begun(each, evidence)):
         for arm in experiment.arms[1:]:
             pair = evidence.pair(experiment, arm)
             if pair is not None:  # the first experiment of a setting that has the pair has the most seeds

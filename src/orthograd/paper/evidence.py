@@ -81,11 +81,12 @@ class Evidence:
         written: dict[Path, None] = {}
         for experiment in experiments:
             for setting, arm in product(experiment.settings(self.scale), experiment.arms):
-                path, runs = bundle_path(folder, setting, arm), self._of_setting(setting, arm)
+                path, runs = bundle_path(folder, setting, arm), self.of_setting(setting, arm)
                 if runs and path not in written:
                     written[write_bundle(path, runs)] = None
         return list(written)
 
-    def _of_setting(self, setting: str, arm: str) -> list[Record]:
+    def of_setting(self, setting: str, arm: str) -> list[Record]:
+        """The runs of an arm in a setting that any experiment has."""
         shared = [each for each in EXPERIMENTS.values() if setting in each.settings(self.scale) and arm in each.arms]
         return list({run["hash"]: run for each in shared for run in self.arm(each, arm, setting=setting)}.values())

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..calibration import CONVENTIONS
-from ..report.formats import TITLES
-from ..report.page.tables import typeset
 from ..training import ARMS
-from .blocks import Block, Heading, Items, Picture, Table, Words, table
+from .blocks import Block, Heading, Items, Picture, Words, table
 from .claims import sections
-from .differences import Difference, differences_of
+from .differences import differences_of
+from .effects import effects_table, shown
 from .evidence import Evidence
-from .experiments import Experiment
+from .experiments import PAIR, Experiment
 from .figures import OVER_SEVERITY, reliability_picture, severity_picture
 from .numbers import Answer
 from .oddities import number_of, oddities_of
@@ -22,7 +20,6 @@ from .readings import other_readings
 from .settings import NETWORKS, SETTINGS
 from .statements import checked
 
-SHOWN = ("top1_accuracy", "loss", "ece", "entropy", "max_logit")
 RELIABILITY = {"table1": "resnet18", "wideresnet": "wide_resnet28_10"}
 SEVERITY = {"corruption": OVER_SEVERITY, "wideresnet": OVER_SEVERITY, "extended": ("top1_accuracy", "loss", "ece")}
 
@@ -37,11 +34,17 @@ def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     if experiment.answers:
         yield from _numbers(experiment, evidence)
     yield from _words(experiment, evidence)
-    if experiment.name == "corruption" or (experiment.answers is None or len(experiment.arms) > 2):
+    if is_begun(experiment, evidence) and (experiment.name == "corruption" or experiment.answers is None):
         yield from _own_tables(experiment, evidence)
     if experiment.name == "temperature":
         yield from _fitted_on_test(experiment, evidence)
     yield from pictures_of(experiment, evidence)
+
+
+def is_begun(experiment: Experiment, evidence: Evidence) -> bool:
+    """Whether it has runs of its own: SGD and ⊥Grad in the same setting may be there for another experiment."""
+    own = [arm for arm in experiment.arms if arm not in PAIR] or experiment.arms
+    return any(evidence.arm(experiment, arm) for arm in own)
 
 
 def answer_of(experiment: Experiment, evidence: Evidence) -> Answer | None:
@@ -82,6 +85,8 @@ def _state(experiment: Experiment, evidence: Evidence) -> str:
     network = NETWORKS.get(config.model, config.model)
     if not done:
         return f"**Still missing: none of its {planned} runs is there.**"
+    if not is_begun(experiment, evidence):
+        return f"**Still missing: of its {planned} runs only {done} are there, which other experiments need too.**"
     whole = f"{planned} runs" if done == planned else f"**{done} of {planned} runs; the rest is still missing**"
     epochs = f"{config.epochs} epochs" if config.epochs > 1 else "one epoch"
     precision = "" if experiment.in_other_precisions or config.device == "cpu" else f", {PRECISIONS[config.precision]}"
@@ -126,39 +131,10 @@ def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     pairs = {arm: evidence.pair(experiment, arm) for arm in experiment.arms[1:]}
     known = {arm: pair for arm, pair in pairs.items() if pair is not None}
     for images in ("clean", "shifted"):
-        found = {arm: differences_of(pair, shown(images)) for arm, pair in known.items()}
+        found = {ARMS[arm].title: differences_of(pair, shown(images)) for arm, pair in known.items()}
         if any(found.values()):
             yield Words(f"{'Clean' if images == 'clean' else 'Corrupted'} test images:")
-            yield arms_table(found, names_of(experiment)[0])
-
-
-def shown(images: str) -> list[str]:
-    """The quantities by which arms are compared beyond the paper's tables."""
-    return [f"{images}.{metric}" for metric in SHOWN]
-
-
-def arms_table(found: dict[str, dict[str, Difference]], baseline: str) -> Table:
-    """A row for each arm and metric: means, difference by pairs, p, verdict."""
-    header = ("arm", "metric", baseline, "this arm", "difference (95 %)", "d", "p, paired", "p, Holm", "this arm is")
-    return table(header, (cells for arm, rows in found.items() for cells in _arm_rows(ARMS[arm].title, rows)))
-
-
-def _arm_rows(name: str, rows: dict[str, Difference]) -> Iterator[list[str]]:
-    for quantity, found in rows.items():
-        metric = quantity.rpartition(".")[2]
-        digits = CONVENTIONS[metric].digits
-        low, high = found.interval
-        means = zip(found.means, found.deviations, strict=True)
-        yield [
-            name,
-            TITLES[metric],
-            *(f"{mean:.{digits}f} ± {sd:.{digits}f}" for mean, sd in means),
-            typeset(f"{found.value:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"),
-            typeset(f"{found.d:+.2f}"),
-            typeset(f"{found.p:.2g}"),
-            typeset(f"{found.corrected_p:.2g}"),
-            found.verdict,
-        ]
+            yield effects_table(found, ("arm", names_of(experiment)[0], "this arm"))
 
 
 def _fitted_on_test(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:

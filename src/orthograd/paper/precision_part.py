@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from ..calibration import CONVENTIONS
+from ..report.comparison import ArmPair
 from ..report.page.tables import typeset
 from .blocks import Block, Words, table
 from .clocks import shares
-from .differences import LEVEL, Difference
+from .differences import LEVEL, Difference, differences_of
+from .effects import effects_table, shown
 from .evidence import Evidence
 from .experiments import Experiment
 from .precisions import COMPARED, NAMES, Comparison, Record, Runs, comparison, default, margin_of
@@ -22,7 +24,8 @@ HOW = (
     "subtracted. That nothing changes is tested as equality (two one-sided tests, corrected too) within a margin that "
     "does not depend on our runs: half the difference that ⊥Grad makes according to the paper, where it claims one, "
     "for two such shifts cannot turn it round; one point of accuracy; and of ECE the same point, 0.01. Other rows have "
-    "no margin, and without a shift they stay undecided."
+    "no margin, and without a shift they stay undecided. Where precisions have more seeds than those in common, means "
+    "over all of them are compared too, by independent t-tests, corrected in the same way."
 )
 
 
@@ -38,6 +41,7 @@ def precision_part(experiment: Experiment, evidence: Evidence, names: Mapping[st
     for found in compared.values():
         yield Words(found.verdict(names))
         yield _table(found, names)
+    yield from _effects(runs, (experiment.arms[0], experiment.arms[1]), names)
     if any(runs[name][arm] for name in runs for arm in runs[name]):
         yield from _seconds(runs, evidence)
     yield Words(default(compared, names))
@@ -45,12 +49,25 @@ def precision_part(experiment: Experiment, evidence: Evidence, names: Mapping[st
 
 def _runs(experiment: Experiment, evidence: Evidence) -> Runs:
     def by_seed(setting: str, arm: str) -> dict[int, Record]:
-        return {run["config"]["seed"]: run for run in evidence.arm(experiment, arm, setting=setting)}
+        return {run["config"]["seed"]: run for run in evidence.of_setting(setting, arm)}
 
     return {
         SETTINGS[setting].precision: {arm: by_seed(setting, arm) for arm in experiment.arms}
         for setting in experiment.settings()
     }
+
+
+def _effects(runs: Runs, arms: tuple[str, str], names: Mapping[str, str]) -> Iterator[Block]:
+    """What the second arm changes in each precision, over the seeds that both arms have."""
+    found = {}
+    for name in NAMES:
+        if len(set.intersection(*(set(runs[name][arm]) for arm in arms))) > 1:
+            done = [run for arm in arms for run in runs[name][arm].values()]
+            pair = ArmPair.of(done, baseline=arms[0], candidate=arms[1])
+            found[f"{NAMES[name]}, {len(pair.seeds)} seeds"] = differences_of(pair, shown("clean"))
+    if found:
+        yield Words(f"What {names[arms[1]]} changes, in each precision, clean test images:")
+        yield effects_table(found, ("precision", names[arms[0]], names[arms[1]]))
 
 
 def _table(compared: Comparison, names: Mapping[str, str]) -> Block:

@@ -11,8 +11,9 @@ from scipy import stats
 
 from ..report.comparison import MARGINS
 from ..report.page.tables import typeset
+from ..statistics import holm, t_test
 from .claims import sections
-from .differences import LEVEL, Difference, differences
+from .differences import LEVEL, Arms, Difference, differences
 from .judgement import claims_difference
 from .quantities import ALONE, title_of, values_of
 
@@ -28,12 +29,17 @@ POINT = {**MARGINS, "top5_accuracy": 1.0, "ece": 0.01}
 
 @dataclass(frozen=True)
 class Comparison:
-    """One precision against another: each arm's quantities, and the seeds that both precisions have of every arm."""
+    """One precision against another: each arm's quantities, over the seeds that both precisions have of every arm.
+
+    Beside it ``whole``: p of independent t-tests over all seeds that either has, corrected like the others.
+    """
 
     given: str
     reference: str
     seeds: int
     found: Mapping[tuple[str, str], Difference]
+    all_seeds: tuple[int, int]
+    whole: Mapping[tuple[str, str], float]
 
     @property
     def title(self) -> str:
@@ -67,26 +73,55 @@ class Comparison:
             f"**{self.title}**, {self.seeds} seeds: {told}. "
             f"Shown equal are {len(equal)} of the {tested} rows that have a margin{shown}. "
             f"In the median row only a shift of more than {self.least_shift:.1f} seed SDs would have counted."
+            f"{self._over_all_seeds(names)}"
         )
+
+    def _over_all_seeds(self, names: Mapping[str, str]) -> str:
+        if self.all_seeds == (self.seeds, self.seeds):
+            return ""
+        shifts = [key for key, p in self.whole.items() if p < LEVEL]
+        least = typeset(f"{min(self.whole.values()):.2g}")
+        told = _listed(shifts, names) if shifts else "none"
+        given, reference = (f"{n} in {NAMES[name]}" for n, name in zip(self.all_seeds, self._names, strict=True))
+        return (
+            f" By independent t-tests over all seeds, {given} and {reference}, shifts: {told} (least p, Holm: {least})."
+        )
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return self.given, self.reference
 
 
 def comparison(runs: Runs, given: str, reference: str) -> Comparison | None:
     """Over the seeds that every arm has in both precisions; None with fewer than two."""
-    both = [runs[name][arm] for name in (given, reference) for arm in runs[name]]
-    seeds = sorted(set.intersection(*(set(each) for each in both)))
+    seeds_of = [set.intersection(*(set(each) for each in runs[name].values())) for name in (given, reference)]
+    seeds = sorted(set.intersection(*seeds_of))
     if len(seeds) < 2:
         return None
-    pairs = {}
-    for arm in runs[given]:
-        for quantity in quantities():
-            first, second = (
-                values_of(tuple(runs[name][arm][seed] for seed in seeds), quantity) for name in (given, reference)
-            )
-            if first and second:
-                pairs[f"{arm}.{quantity}"] = first, second
+    pairs = _values(runs, (given, seeds), (reference, seeds))
     margins = {name: margin for name in pairs if (margin := margin_of(_key(name)[1])) is not None}
     found = differences(pairs, margins=margins)
-    return Comparison(given, reference, len(seeds), {_key(name): row for name, row in found.items()})
+    whole = _values(runs, (given, sorted(seeds_of[0])), (reference, sorted(seeds_of[1])))
+    corrected = holm([t_test(*arms, method="student").p for arms in whole.values()])
+    return Comparison(
+        given,
+        reference,
+        len(seeds),
+        {_key(name): row for name, row in found.items()},
+        (len(seeds_of[0]), len(seeds_of[1])),
+        dict(zip(map(_key, whole), corrected, strict=True)),
+    )
+
+
+def _values(runs: Runs, *of: tuple[str, Sequence[int]]) -> dict[str, Arms]:
+    """Each arm's quantities in two precisions, each over its seeds; those that all runs have."""
+    found: dict[str, Arms] = {}
+    for arm in runs[of[0][0]]:
+        for quantity in quantities():
+            first, second = (values_of(tuple(runs[name][arm][seed] for seed in seeds), quantity) for name, seeds in of)
+            if first and second:
+                found[f"{arm}.{quantity}"] = first, second
+    return found
 
 
 def quantities() -> list[str]:
@@ -113,7 +148,7 @@ def margin_of(quantity: str) -> float | None:
 
 def default(compared: Mapping[tuple[str, str], Comparison], names: Mapping[str, str]) -> str:
     """What follows for the precision that one should train in."""
-    tf32, bf16 = (compared.get((name, "float32")) for name in ("tf32", "bf16"))
+    tf32, *bf16 = (compared.get(pair) for pair in COMPARED)
     if tf32 is None:
         return f"**The default** is TF32, {WHY}, until there are runs that tell otherwise."
     if tf32.shifts:
@@ -121,10 +156,11 @@ def default(compared: Mapping[tuple[str, str], Comparison], names: Mapping[str, 
     else:
         told = f"as far as {tf32.seeds} seeds tell, no metric shifts"
         words = f"**The default** stays TF32, {WHY}: {told}."
-    if bf16 is None:
+    if bf16[0] is None:
         return words
-    if bf16.shifts:
-        return f"{words} bf16 is not for numbers to set beside others', for it shifts {_listed(bf16.shifts, names)}."
+    sound = [each for each in bf16 if each is not None and (each.reference == "float32" or not tf32.shifts)]
+    if shifts := list(dict.fromkeys(key for each in sound for key in each.shifts)):
+        return f"{words} bf16 is not for numbers to set beside others', for it shifts {_listed(shifts, names)}."
     return f"{words} bf16 shifts none{'' if tf32.shifts else ' either'}, and is recommended where speed counts."
 
 
