@@ -107,7 +107,9 @@ def whole() -> str:
         minutes = each * RUNS / 60
         told = f"≤ {reach}" + ("" if minutes <= reach else ", **not reached**")
         rows.append([precision, str(len(seconds)), f"{sum(seconds) / 60:.1f}", f"{each:.1f}", f"{minutes:.1f}", told])
-    return table(["precision", "runs", "minutes", "seconds a run", f"minutes for {RUNS} at that pace", "to reach"], rows)
+    return table(
+        ["precision", "runs", "minutes", "seconds a run", f"minutes for {RUNS} at that pace", "to reach"], rows
+    )
 
 
 def judging() -> str:

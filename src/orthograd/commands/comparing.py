@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 
 from ..experiment import (
-    Event,
     Executor,
     ExperimentError,
     Grid,
@@ -24,7 +23,6 @@ from ..experiment import (
     StoreError,
     execute,
 )
-from ..experiment.jobs import OnEvent
 from ..experiment.run import run
 from ..training import Config
 from .planning import planned, print_plan
@@ -101,17 +99,10 @@ def executor_for(base: Config, place: Place) -> Executor:
     return InProcess() if place.workers == 1 else ProcessPool(place.workers)
 
 
-def executed(
-    console: Console, grid: Grid, store: Store, executor: Executor, *, on_event: OnEvent = lambda event: None
-) -> list[dict[str, Any]]:
+def executed(console: Console, grid: Grid, store: Store, executor: Executor) -> list[dict[str, Any]]:
     """Say how much there is to do, do it under a progress bar; the records."""
     plan = grid.plan(store)
     done = f", {len(plan.finished)} of them done" if plan.finished else ""
     console.print(f"{len(grid)} runs{done}, in {store.folder}", soft_wrap=True)
     with Progress(console, grid) as progress:
-
-        def notice(event: Event) -> None:
-            progress.notice(event)
-            on_event(event)
-
-        return execute(grid, run, store, executor=executor, on_event=notice)
+        return execute(grid, run, store, executor=executor, on_event=progress.notice)

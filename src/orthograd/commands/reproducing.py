@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from ..experiment import Event, Grid, Store, config_hash
+from ..experiment import Grid, Store, config_hash
 from ..paper.evidence import Evidence
 from ..paper.experiments import Experiment, named, runs_in_order
 from ..paper.settings import Scale
@@ -20,6 +19,7 @@ from ..training import Config
 from .comparing import FAILED, INTERRUPTED, Failures, Place, executed, executor_for, exit_code
 from .planning import trial
 from .reproduction_plan import print_reproduction_plan
+from .time_limit import TimeIsUp, interrupted_after
 
 __all__ = ["INCOMPLETE", "Failures", "Request", "reproduced"]
 
@@ -68,10 +68,6 @@ def _precision(config: Config) -> str:
     return config.precision
 
 
-class _TimeIsUp(KeyboardInterrupt):
-    """Ends training as Ctrl-C does: every run goes on from its checkpoint next time."""
-
-
 def reproduced(request: Request, *, dry_run: bool) -> int:
     """Do all that the command does; its exit code."""
     console = Console()
@@ -97,12 +93,6 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
 
 def _trained(console: Console, request: Request, groups: Sequence[list[Config]]) -> int:
     """Train what is missing; nothing is begun where any of it cannot be."""
-    deadline = None if request.minutes is None else time.monotonic() + 60 * request.minutes
-
-    def watch(event: Event) -> None:
-        if deadline is not None and time.monotonic() > deadline:
-            raise _TimeIsUp
-
     for group in groups:
         if request.place.executor == "local":
             _require_device(group[0])
@@ -110,13 +100,13 @@ def _trained(console: Console, request: Request, groups: Sequence[list[Config]])
 
     def train() -> int:
         try:
-            for index, group in enumerate(groups):
-                if index and group[0].device == "cuda":
-                    _free_gpu()
-                grid = Grid(config.as_dict() for config in group)
-                executor = executor_for(group[0], request.place)
-                executed(console, grid, request.store, executor, on_event=watch)
-        except _TimeIsUp:
+            with interrupted_after(request.minutes):
+                for index, group in enumerate(groups):
+                    if index and group[0].device == "cuda":
+                        _free_gpu()
+                    grid = Grid(config.as_dict() for config in group)
+                    executed(console, grid, request.store, executor_for(group[0], request.place))
+        except TimeIsUp:
             print("The minutes are up. Nothing is lost: the same command goes on from here.", file=sys.stderr)
             return INCOMPLETE
         return 0

@@ -1,0 +1,31 @@
+"""Work ends at its time whatever it is at, and only then."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from orthograd.commands.time_limit import TimeIsUp, interrupted_after
+
+
+@pytest.mark.parametrize("minutes", [0, 0.2 / 60])
+def test_work_that_tells_nothing_is_ended_too(minutes):
+    started = time.monotonic()
+    with pytest.raises(TimeIsUp), interrupted_after(minutes):
+        time.sleep(20)
+    assert time.monotonic() - started < 10
+
+
+def test_ctrl_c_before_the_time_is_no_end_of_time():
+    with pytest.raises(KeyboardInterrupt) as stopped, interrupted_after(10):
+        signal.raise_signal(signal.SIGINT)
+    assert stopped.type is KeyboardInterrupt
+
+
+@pytest.mark.parametrize("minutes", [None, 0.05 / 60])
+def test_work_that_is_done_in_time_is_left_alone(minutes):
+    with interrupted_after(minutes):
+        pass
+    time.sleep(0.1)  # past the time
