@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orthograd.paper.blocks import ByHand, Heading, Table, as_markdown, written_by_hand
-from orthograd.paper.blocks import table as table_of
+from orthograd.paper.blocks import ByHand, Heading, Table, as_markdown, table, written_by_hand
 from orthograd.paper.contents import contents
 from orthograd.paper.document import FIGURES, NAME, RECORDS, differing, main, write_documents
 from orthograd.paper.evidence import Evidence
@@ -113,6 +112,20 @@ def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence):
     assert page == as_page(contents(Evidence(evidence.records)))
 
 
+def test_on_the_page_words_begin_at_the_left_and_verdicts_have_a_sign():
+    made = table(
+        ("what", "arm", "ours (95 %)", "p", "verdict"),
+        [["ECE", "SGD", "0.168 (0.160 to 0.176)", "–", "reproduced"], ["loss", "⊥Grad", "−1.26", "2 × 10⁻⁵", "worse"]],
+    )
+    page = as_page([made])
+    assert '<th scope="col" class="prose">arm</th>' in page
+    assert '<th scope="col">p</th>' in page
+    assert '<td class="prose">⊥Grad</td>' in page
+    assert "<td>0.168 <small>(0.160 to 0.176)</small></td>" in page
+    assert '<span class="verdict better"><span aria-hidden="true">✓</span> reproduced</span>' in page
+    assert '<span class="verdict worse"><span aria-hidden="true">✗</span> worse</span>' in page
+
+
 def test_temperatures_fitted_on_test_images_are_shown_where_records_have_them(evidence):
     part = as_markdown(part_of(EXPERIMENTS["temperature"], evidence), figures="f")
     assert "fitted on |" not in part
@@ -129,9 +142,9 @@ def test_an_arm_without_anything_is_called_by_its_optimizer():
 
 
 def test_blocks():
-    text = as_markdown([Heading(2, "A"), ByHand("b", "nothing"), table_of(("x", "y"), [("a|b", "2")])], figures="f")
+    text = as_markdown([Heading(2, "A"), ByHand("b", "nothing"), table(("x", "y"), [("a|b", "2")])], figures="f")
     assert (
         text == "## A\n\n<!-- b: by hand -->\nnothing\n<!-- end of b -->\n\n| x | y |\n| --- | --- |\n| a\\|b | 2 |\n"
     )
     with pytest.raises(ValueError, match="rows of 2 cells"):
-        table_of(("x", "y"), [("1",)])
+        table(("x", "y"), [("1",)])

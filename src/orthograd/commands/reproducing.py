@@ -134,11 +134,10 @@ def _free_gpu() -> None:
 def _write(console: Console, request: Request) -> None:
     from .reproduction_files import write_reproduction  # with scipy: not before the workers have ended
 
-    evidence = request.evidence()
-    written = write_reproduction(evidence, request.experiments, request.folder)
-    console.print(f"The page: {written[0]}", soft_wrap=True)
-    console.print(f"Also written: {', '.join(path.name for path in written[1:])}", soft_wrap=True)
     if request.export is not None:
         whole = Evidence.of(Scale(), store=request.store, folder=request.export)
         for path in whole.write(request.export, request.experiments):
             console.print(f"Records: {path}", soft_wrap=True)
+    written = write_reproduction(request.evidence(), request.experiments, request.folder, records=request.export)
+    console.print(f"The page: {written[0]}", soft_wrap=True)
+    console.print(f"Also written: {', '.join(path.name for path in written[1:])}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,9 +15,14 @@ from ..paper.parts import part_of
 from .comparison_files import write_text
 
 
-def write_reproduction(evidence: Evidence, experiments: Sequence[Experiment], folder: Path) -> list[Path]:
-    """Write reproduction.html and .md about everything, tables/NAME.md of these experiments, and figures."""
-    blocks = contents(evidence)
+def write_reproduction(
+    evidence: Evidence, experiments: Sequence[Experiment], folder: Path, *, records: Path | None = None
+) -> list[Path]:
+    """Write reproduction.html and .md about everything, tables/NAME.md of these experiments, and figures.
+
+    Files of records, if any, lie in the folder ``records``.
+    """
+    blocks = contents(evidence, records=None if records is None else Path(os.path.relpath(records, folder)).as_posix())
     texts = {
         "reproduction.html": as_page(blocks),
         "reproduction.md": as_markdown(blocks, figures="figures"),

@@ -9,8 +9,20 @@ from urllib.parse import quote
 from ..report.page.document import page_head
 from ..report.page.figure import table
 from ..report.page.markup import Markup, joined, tag
+from ..report.page.tables import SIGNS, number
 from .blocks import Block, ByHand, Heading, Items, Picture, Table, Words
 
+NUMBER = re.compile(r"[+−<≤]?\d")
+VERDICTS = {
+    **{word: (sign, word) for word, sign in SIGNS.items()},
+    "reproduced": ("✓", "better"),
+    "same direction, different size": ("≈", ""),
+    "not reproduced": ("✗", "worse"),
+    "cannot mean what it says": ("!", ""),
+    "equal": ("=", ""),
+    "shifts": ("↕", "worse"),
+}
+"""Words that sum up a row: the sign before them, and their look."""
 INLINE = re.compile(
     r"`(?P<code>[^`]+)`|\*\*(?P<bold>[^*]+)\*\*|\*(?P<em>[^*]+)\*|\[(?P<link>[^\]]+)\]\((?P<to>[^)]+)\)"
 )
@@ -71,10 +83,24 @@ def _element(block: Block, title: str) -> Markup:
     if isinstance(block, Items):
         return tag("ul", (tag("li", inline(text)) for text in block.texts))
     if isinstance(block, Table):
-        rows = [[inline(cell) for cell in row] for row in block.rows]
-        return table(title, block.header, rows, label=title, style="comparison")
+        rows = [[inline(row[0]), *map(_cell, row[1:])] for row in block.rows]
+        return table(title, block.header, rows, label=title, style="comparison untitled", prose=_prose(block))
     if isinstance(block, Picture):
         address = f"data:image/svg+xml;charset=utf-8,{quote(block.svg)}"
         return tag("figure", tag("img", src=address, alt=block.words), tag("figcaption", block.words))
     assert isinstance(block, ByHand)
     return tag("p", block.empty)
+
+
+def _cell(text: str) -> Markup:
+    if text in VERDICTS:
+        sign, look = VERDICTS[text]
+        return tag("span", tag("span", sign, aria_hidden="true"), " ", text, class_=f"verdict {look}".strip())
+    return number(text) if NUMBER.match(text) and "(" in text else inline(text)
+
+
+def _prose(block: Table) -> set[int]:
+    """The columns that have words and no numbers."""
+    columns = enumerate(zip(*block.rows, strict=True))
+    known = {i: [cell for cell in cells if cell not in ("", "–")] for i, cells in columns}
+    return {i for i, cells in known.items() if i and cells and not any(map(NUMBER.match, cells))}

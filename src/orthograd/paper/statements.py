@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..report.comparison import MARGINS
+from ..report.page.tables import typeset
 from ..statistics import t_test, tost
 from .evidence import Evidence
 from .experiments import EXPERIMENTS
@@ -46,7 +47,7 @@ def _is_as_accurate(experiment: str) -> Callable[[Evidence], Found | None]:
         found, equal = t_test(*arms).p, tost(*arms, margin=MARGINS["top1_accuracy"])
         verdict = "reproduced" if equal.p < LEVEL else "not reproduced" if found < LEVEL else "undecided"
         low, high = equal.interval
-        return verdict, f"the difference lies between {low:+.2f} and {high:+.2f} points (90 %, by pairs)"
+        return verdict, typeset(f"the difference lies between {low:+.2f} and {high:+.2f} points (90 %, by pairs)")
 
     return check
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from .markup import Child, Markup, joined, tag
 from .panel import marker
@@ -33,15 +33,29 @@ def figure(
     )
 
 
-def table(caption: Child, header: Row, rows: Iterable[Sequence[Child]], *, label: str, style: str = "") -> Markup:
-    """A table in a box of its own that scrolls where it is too wide; the first cell names the row."""
+def table(
+    caption: Child,
+    header: Row,
+    rows: Iterable[Sequence[Child]],
+    *,
+    label: str,
+    style: str = "",
+    prose: Collection[int] = (),
+) -> Markup:
+    """A table in a box of its own that scrolls where it is too wide; the first cell names the row.
+
+    Columns of ``prose`` begin at the left and break their lines.
+    """
     return scrolling(
         label,
         tag(
             "table",
             tag("caption", tag("span", caption)),
-            tag("thead", tag("tr", (tag("th", name, scope="col") for name in header))),
-            tag("tbody", (_row(cells) for cells in rows)),
+            tag(
+                "thead",
+                tag("tr", (tag("th", name, scope="col", class_=_look(i, prose)) for i, name in enumerate(header))),
+            ),
+            tag("tbody", (_row(cells, prose) for cells in rows)),
             class_=style or None,
         ),
     )
@@ -87,5 +101,10 @@ def listed(values: Iterable[float], form: str) -> str:
     return ", ".join(format(value, form) for value in values)
 
 
-def _row(cells: Sequence[Child]) -> Markup:
-    return tag("tr", tag("th", cells[0], scope="row"), (tag("td", cell) for cell in cells[1:]))
+def _row(cells: Sequence[Child], prose: Collection[int]) -> Markup:
+    rest = (tag("td", cell, class_=_look(i, prose)) for i, cell in enumerate(cells[1:], start=1))
+    return tag("tr", tag("th", cells[0], scope="row"), rest)
+
+
+def _look(column: int, prose: Collection[int]) -> str | None:
+    return "prose" if column in prose else None

@@ -38,10 +38,10 @@ def _table(caption: str, found: ComparisonTable, names: tuple[str, str]) -> Mark
 def _row(row: Comparison) -> list[str]:
     name, *numbers, word = cells(row)
     sign = tag("span", SIGNS[row.verdict], aria_hidden="true")
-    return [TITLES[name], *map(_number, numbers), tag("span", sign, " ", word, class_=f"verdict {word}")]
+    return [TITLES[name], *map(number, numbers), tag("span", sign, " ", word, class_=f"verdict {word}")]
 
 
-def _number(text: str) -> Markup:
+def number(text: str) -> Markup:
     """A number, and smaller what says how sure it is."""
     first, space, rest = typeset(text).partition(" ")
     return (
