@@ -113,7 +113,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
-    assert "300 runs to do. Minutes of the GPU: ? for 300 runs (not measured yet)" in said
+    assert "320 runs to do. Minutes of the GPU: ? for 320 runs (not measured yet)" in said
     assert not (tmp_path / "none").exists()
 
 
@@ -125,9 +125,9 @@ def test_a_plan_of_precisions_takes_the_runs_of_table_1_as_they_are(tmp_path):
     given = ["--out", tmp_path / "out", "--export", tmp_path / "records", "--dry-run"]
     code, said = invoked("precision", *given)
     assert code == 0, said
-    assert "20 runs to do." in said
+    assert "50 runs to do." in said
     code, said = invoked("precision", "--out", tmp_path / "out", "--dry-run")
-    assert "30 runs to do." in said
+    assert "90 runs to do." in said
 
 
 def test_experiments_in_a_row_on_the_same_network_are_one_group(tmp_path):

@@ -92,5 +92,5 @@ def test_experiments_write_one_file_for_each_setting_and_arm_and_find_their_runs
     assert found.done(EXPERIMENTS["table1"]) == (40, 40)
     assert found.done(EXPERIMENTS["renormalisation"]) == (10, 20)
     assert found.pair(EXPERIMENTS["renormalisation"]) is None
-    assert found.done(EXPERIMENTS["precision"]) == (10, 30)
+    assert found.done(EXPERIMENTS["precision"]) == (40, 90)
     assert found.pair(EXPERIMENTS["table1"]) is found.pair(EXPERIMENTS["table1"])

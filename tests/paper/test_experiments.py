@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from orthograd.experiment import config_hash
@@ -20,7 +22,7 @@ def test_experiments_about_the_same_runs_share_them():
     assert len(hashes("table1")) == 40
     assert len(hashes("renormalisation") & hashes("table1")) == 10
     for name in ("layers", "granularity", "rivals"):
-        assert len(hashes(name) & hashes("precision")) == 10
+        assert len(hashes(name) & hashes("precision")) == 20
     assert len(hashes("layers_wideresnet") & hashes("wideresnet")) == 10
     for name in ("extended", "wideresnet", "adamw", "resnet50", "full_data"):
         assert not hashes(name) & hashes("table1")
@@ -33,19 +35,19 @@ def test_every_experiment_names_what_exists_and_pairs_its_seeds(experiment):
     assert experiment.answers is None or experiment.answers in sections()
     configs = list(experiment.configs())
     of_a_seed = len(experiment.arms) * len(experiment.settings())
-    assert len(configs) == len(set(configs)) == experiment.seeds * of_a_seed
+    seeds = experiment.seeds + sum(seeds for _, seeds in experiment.in_other_precisions)
+    assert len(configs) == len(set(configs)) == seeds * len(experiment.arms)
     assert [config.seed for config in configs[:of_a_seed]] == [0] * of_a_seed
 
 
 def test_precisions_are_compared_on_the_runs_of_table_1_and_two_settings_more():
     configs = list(EXPERIMENTS["precision"].configs())
-    assert len(configs) == 30
-    assert len(hashes("precision") & hashes("table1")) == 10
+    assert Counter(config.precision for config in configs) == {"tf32": 40, "float32": 10, "bf16": 40}
+    assert hashes("precision") > hashes("table1")
     new = [config for config in configs if config.precision != "tf32"]
-    assert {config.precision for config in new} == {"float32", "bf16"}
-    assert len(new) == len(runs_in_order(named("all"), Scale())["precision"]) == 20
+    assert len(new) == len(runs_in_order(named("all"), Scale())["precision"]) == 50
     for scale in (Scale(device="cpu"), Scale(precision="bf16")):
-        assert set(EXPERIMENTS["precision"].configs(scale)) < set(EXPERIMENTS["table1"].configs(scale))
+        assert set(EXPERIMENTS["precision"].configs(scale)) == set(EXPERIMENTS["table1"].configs(scale))
 
 
 def test_seeds_of_the_paper_are_those_it_had_or_more():

@@ -43,7 +43,7 @@ def words(found):
 def test_one_metric_that_shifts_in_bf16_is_named_and_nothing_else():
     found = evidence(shifted=[("bf16", "ece")])
     said = words(found)
-    assert "ResNet-18, 100 epochs: 30 runs, paired by seed" in said[0]
+    assert "ResNet-18, 100 epochs: **30 of 90 runs; the rest is still missing**, paired by seed" in said[0]
     tf32, bf16, other = said[2:5]
     assert tf32.startswith("**TF32 − float32**, 5 seeds: no metric shifts (least p, Holm: ")
     assert bf16.startswith("**bf16 − float32**, 5 seeds: shifts: ECE (SGD). ")
@@ -107,7 +107,7 @@ def test_a_shift_of_tf32_changes_the_default():
 )
 def test_with_missing_runs_what_can_be_said_is_said(only, runs, compared):
     said = words(evidence(only=only))
-    assert f"**{runs} of 30 runs; the rest is still missing**" in said[0]
+    assert f"**{runs} of 90 runs; the rest is still missing**" in said[0]
     assert [
         sentence.split("**")[1] for sentence in said if sentence.startswith("**") and "seeds:" in sentence
     ] == compared
@@ -117,7 +117,7 @@ def test_with_missing_runs_what_can_be_said_is_said(only, runs, compared):
 
 
 def test_without_runs_and_without_precisions_there_is_nothing_to_compare():
-    assert words(Evidence())[0].endswith("**Still missing: none of its 30 runs is there.**")
+    assert words(Evidence())[0].endswith("**Still missing: none of its 90 runs is there.**")
     assert "nothing to compare" in words(Evidence(scale=Scale(device="cpu")))[1]
 
 
@@ -151,5 +151,5 @@ def test_records_go_to_a_file_for_each_precision_and_come_back(tmp_path):
     assert again.records == found.records
     text = as_markdown(contents(again, records="records"), figures="f")
     assert "[baseline, bf16](records/resnet18_bf16-baseline.json)" in text
-    assert "| 12 of 30 |" in text
+    assert "| 12 of 90 |" in text
     assert "bf16 − float32 (95\xa0%)" in as_page(contents(again))

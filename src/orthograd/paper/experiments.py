@@ -17,7 +17,7 @@ class Experiment:
     """Arms over seeds in one setting; the first arm is what the others are compared with.
 
     ``answers`` names a section of claims.json. Experiments that share setting and arm share their runs. The same arms
-    and seeds in other precisions are further settings, ``in_other_precisions``.
+    in other precisions are further settings, ``in_other_precisions``, each with its number of seeds.
     """
 
     name: str
@@ -28,19 +28,23 @@ class Experiment:
     arms: tuple[str, ...] = PAIR
     answers: str | None = None
     is_of_the_paper: bool = False
-    in_other_precisions: tuple[str, ...] = ()
+    in_other_precisions: tuple[tuple[str, int], ...] = ()
 
     def settings(self, scale: Scale | None = None) -> tuple[str, ...]:
         """All of them, the usual one first; where a scale has one precision, that is all there is."""
-        others = () if scale is not None and scale.has_one_precision else self.in_other_precisions
-        return (self.setting, *others)
+        return tuple(setting for setting, _ in self._settings(scale or Scale()))
 
     def configs(self, scale: Scale | None = None) -> Iterator[Config]:
         """Seed by seed, so that pairs are complete early."""
         scale = scale or Scale()
-        bases = [scale.applied(setting) for setting in self.settings(scale)]
-        for seed in range(scale.seeds or self.seeds):
-            yield from (dataclasses.replace(base, arm=arm, seed=seed) for base in bases for arm in self.arms)
+        bases = [(scale.applied(setting), scale.seeds or seeds) for setting, seeds in self._settings(scale)]
+        for seed in range(max(seeds for _, seeds in bases)):
+            for base in (base for base, seeds in bases if seed < seeds):
+                yield from (dataclasses.replace(base, arm=arm, seed=seed) for arm in self.arms)
+
+    def _settings(self, scale: Scale) -> tuple[tuple[str, int], ...]:
+        """Each with its seeds."""
+        return ((self.setting, self.seeds), *(() if scale.has_one_precision else self.in_other_precisions))
 
 
 EXPERIMENTS = {
@@ -105,8 +109,8 @@ EXPERIMENTS = {
             "float32, TF32 and bf16",
             "Do numbers shift when the GPU multiplies less exactly? On clean images alone; runs in TF32 are table 1's.",
             "resnet18",
-            5,
-            in_other_precisions=("resnet18_float32", "resnet18_bf16"),
+            20,
+            in_other_precisions=(("resnet18_float32", 5), ("resnet18_bf16", 20)),
         ),
         Experiment("adamw", "AdamW as base", "Is it so when another optimizer takes the step?", "resnet18_adamw", 10),
         Experiment(
