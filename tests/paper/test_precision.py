@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from statistics import mean, stdev
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_one_metric_that_shifts_in_bf16_is_named_and_nothing_else():
     assert said[-1].startswith("**The default** stays TF32, PyTorch's own setting")
     assert said[-1].endswith("bf16 is not for numbers to set beside others', for it shifts ECE (SGD).")
     tables = [block for block in part_of(EXPERIMENT, found) if isinstance(block, Table)]
-    assert [len(table.rows) for table in tables] == [26, 26, 26, 15, 3]
+    assert [len(table.rows) for table in tables] == [26, 26, 26, 6, 15, 3]
     shifts = [row for table in tables for row in table.rows if row[-1].startswith("shifts")]
     assert [(row[0], row[1], row[-1]) for row in shifts] == [("SGD", "ECE", "shifts")] * 2
     assert all(row[3].startswith("+0.01") for row in shifts)
@@ -77,9 +78,20 @@ def test_seeds_that_only_one_precision_has_count_too():
     assert "over all seeds, 2 in bf16 and 20 in TF32, shifts: ECE (SGD) (least p, Holm: " in other
 
 
+def test_the_loss_in_training_is_told_for_all_precisions_with_two_seeds():
+    both = evidence(only=["tf32", "bf16"])
+    learning = [block for block in part_of(EXPERIMENT, both) if isinstance(block, Table)][1]
+    assert learning.header == ("epochs", "arm", "float32", "TF32", "bf16")
+    runs = [run for run in both.records.values() if run["config"]["arm"] == "baseline"]
+    first = [run["losses"][0] for run in runs if run["config"]["precision"] == "tf32"]
+    assert learning.rows[0][:4] == ("1", "SGD", "–", f"{mean(first):.4f} ± {stdev(first):.4f}")
+    alone = [block.header for block in part_of(EXPERIMENT, evidence(only=["tf32"])) if isinstance(block, Table)]
+    assert learning.header not in alone
+
+
 def test_what_the_second_arm_changes_is_told_for_each_precision():
     tables = [block for block in part_of(EXPERIMENT, evidence(seeds=3)) if isinstance(block, Table)]
-    assert {row[0] for row in tables[3].rows} == {"float32, 3 seeds", "TF32, 3 seeds", "bf16, 3 seeds"}
+    assert {row[0] for row in tables[4].rows} == {"float32, 3 seeds", "TF32, 3 seeds", "bf16, 3 seeds"}
     only = [block for block in part_of(EXPERIMENT, evidence(only=["tf32"])) if isinstance(block, Table)]
     assert {row[0] for row in only[0].rows} == {"TF32, 5 seeds"}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from statistics import median
+from itertools import pairwise
+from statistics import mean, median, stdev
 
 from ..calibration import CONVENTIONS
 from ..report.comparison import ArmPair
@@ -41,6 +42,7 @@ def precision_part(experiment: Experiment, evidence: Evidence, names: Mapping[st
     for found in compared.values():
         yield Words(found.verdict(names))
         yield _table(found, names)
+    yield from _learning(runs, names)
     yield from _effects(runs, (experiment.arms[0], experiment.arms[1]), names)
     if any(runs[name][arm] for name in runs for arm in runs[name]):
         yield from _seconds(runs, evidence)
@@ -55,6 +57,30 @@ def _runs(experiment: Experiment, evidence: Evidence) -> Runs:
         SETTINGS[setting].precision: {arm: by_seed(setting, arm) for arm in experiment.arms}
         for setting in experiment.settings()
     }
+
+
+def _learning(runs: Runs, names: Mapping[str, str]) -> Iterator[Block]:
+    """The loss in training, where precisions have two seeds or more: averaged over fifths, steadier than at its end."""
+    losses = {
+        (name, arm): [run["losses"] for run in of_arm.values()]
+        for name in NAMES
+        for arm, of_arm in runs[name].items()
+        if len(of_arm) > 1
+    }
+    if len({name for name, _ in losses}) < 2:
+        return
+    epochs = min(len(curve) for curves in losses.values() for curve in curves)
+    ends = [round(epochs * fifth / 5) for fifth in range(6)]
+    rows = []
+    for arm, title in names.items():
+        for begin, end in ((begin, end) for begin, end in pairwise(ends) if end > begin):
+            found = ([mean(curve[begin:end]) for curve in losses.get((name, arm), ())] for name in NAMES)
+            cells = (f"{mean(each):.4f} ± {stdev(each):.4f}" if each else "–" for each in found)
+            rows.append([f"{begin + 1} to {end}" if end > begin + 1 else str(end), title, *cells])
+    yield Words(
+        "The last epoch is a noisy one among many. Training loss in all of them, means ± SD over all seeds there are:"
+    )
+    yield table(("epochs", "arm", *NAMES.values()), rows)
 
 
 def _effects(runs: Runs, arms: tuple[str, str], names: Mapping[str, str]) -> Iterator[Block]:
