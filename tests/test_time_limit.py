@@ -18,9 +18,22 @@ def test_work_that_tells_nothing_is_ended_too(minutes):
     assert time.monotonic() - started < 10
 
 
+def test_time_is_up_even_where_ctrl_c_is_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
+    try:
+        with pytest.raises(TimeIsUp), interrupted_after(0.1 / 60):
+            time.sleep(20)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_before_the_time_is_no_end_of_time():
-    with pytest.raises(KeyboardInterrupt) as stopped, interrupted_after(10):
-        signal.raise_signal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt) as stopped, interrupted_after(10):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert stopped.type is KeyboardInterrupt
 
 
@@ -29,3 +42,4 @@ def test_work_that_is_done_in_time_is_left_alone(minutes):
     with interrupted_after(minutes):
         pass
     time.sleep(0.1)  # past the time
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL

@@ -1,10 +1,8 @@
-"""An end to long work at a given time, as if somebody had pressed Ctrl-C."""
+"""An end to long work at a given time, whatever it is at."""
 
 from __future__ import annotations
 
-import _thread
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,25 +13,25 @@ class TimeIsUp(KeyboardInterrupt):
 
 @contextmanager
 def interrupted_after(minutes: float | None) -> Iterator[None]:
-    """TimeIsUp in the main thread after so long, whatever it is at; None for never."""
-    is_up, main = threading.Event(), threading.main_thread().ident or 0
+    """TimeIsUp in the main thread after so long; None for never.
 
-    def interrupt() -> None:
-        is_up.set()
-        if hasattr(signal, "pthread_kill"):
-            signal.pthread_kill(main, signal.SIGINT)  # ends a sleep too
-        else:  # Windows
-            _thread.interrupt_main()
-
-    timer = threading.Timer(0 if minutes is None else 60 * minutes, interrupt)
-    timer.daemon = True
-    try:
-        if minutes is not None:
-            timer.start()
+    By a signal of its own: where Ctrl-C is ignored, as in the background of a script, it comes all the same.
+    """
+    if minutes is None:
         yield
-    except KeyboardInterrupt:
-        if is_up.is_set():
-            raise TimeIsUp from None
-        raise
+        return
+    if not hasattr(signal, "setitimer"):
+        raise ValueError("expected no time limit on a system that has no timers, such as Windows")
+
+    def end(*_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, end)
+    try:
+        # Zero would be never; and once more every second, for the first may come just before a long sleep.
+        signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-6), 1.0)
+        yield
     finally:
-        timer.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -96,12 +96,12 @@ class Worker:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block, and processes started in it never see it: the parent stops them."""
+    """Ctrl-C and timers wait for the end of the block; processes started in it see neither: the parent stops them."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     resource_tracker.ensure_running()  # its start, once per process, would let interrupts through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGALRM})
     try:
         yield
     finally:
