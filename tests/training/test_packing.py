@@ -42,6 +42,7 @@ def packs(monkeypatch, seconds, room=100):
     ("seconds", "tried", "fastest"),
     [
         ([1.0, 2.1], 2, 1),  # no gain at all
+        ([1.0, 1.2, 1.79], 3, 2),  # 0.6 and 0.597 a run: more runs will not do it
         ([1.0, 1.5, 2.0, 2.8], 4, 3),  # 1, 0.75, 0.67, 0.7 a run: the first that is worse ends it
         ([1.0, 1.4, 2.0, 2.6, 3.8, 5.0], 6, 6),  # the last gain, 0.633 to 0.625 a run, is not worth two runs more
         ([1.0, 1.2, 1.4, 1.6, 2.0, 2.4], 6, 8),  # better and better

@@ -18,6 +18,8 @@ from .task import Task
 SIZES = (1, 2, 3, 4, 6, 8)
 WORTH_IT = 1.03
 """Gain in speed for which a larger pack is taken."""
+GOING_ON = 1.02
+"""Gain from one size to the next for which a still larger one is tried."""
 _FOUND: dict[Config, int] = {}
 
 
@@ -60,7 +62,7 @@ class Packs:
                 return
             best = min(self.seconds_a_run.values(), default=float("inf"))
             self.seconds_a_run[size] = self._seconds(slots) / size
-            if self.seconds_a_run[size] > best:
+            if best < GOING_ON * self.seconds_a_run[size]:
                 return
 
     def _seconds(self, slots: list[Slot]) -> float:
