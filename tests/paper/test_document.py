@@ -114,12 +114,16 @@ def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence):
 
 def test_on_the_page_words_begin_at_the_left_and_verdicts_have_a_sign():
     made = table(
-        ("what", "arm", "ours (95 %)", "p", "verdict"),
-        [["ECE", "SGD", "0.168 (0.160 to 0.176)", "–", "reproduced"], ["loss", "⊥Grad", "−1.26", "2 × 10⁻⁵", "worse"]],
+        ("what", "arm", "ours (95 %)", "p", "found", "verdict"),
+        [
+            ["ECE", "SGD", "0.168 (0.160 to 0.176)", "–", "14 % on average", "reproduced"],
+            ["loss", "⊥Grad", "−1.26", "2 × 10⁻⁵", "the other way round", "worse"],
+        ],
     )
     page = as_page([made])
     assert '<th scope="col" class="prose">arm</th>' in page
     assert '<th scope="col">p</th>' in page
+    assert '<td class="prose">14\xa0% on average</td>' in page
     assert '<td class="prose">⊥Grad</td>' in page
     assert "<td>0.168 <small>(0.160 to 0.176)</small></td>" in page
     assert '<span class="verdict better"><span aria-hidden="true">✓</span> reproduced</span>' in page

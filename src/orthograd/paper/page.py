@@ -100,7 +100,7 @@ def _cell(text: str) -> Markup:
 
 
 def _prose(block: Table) -> set[int]:
-    """The columns that have words and no numbers."""
+    """The columns that have words: a cell that does not begin with a number."""
     columns = enumerate(zip(*block.rows, strict=True))
     known = {i: [cell for cell in cells if cell not in ("", "–")] for i, cells in columns}
-    return {i for i, cells in known.items() if i and cells and not any(map(NUMBER.match, cells))}
+    return {i for i, cells in known.items() if i and not all(map(NUMBER.match, cells))}
