@@ -48,13 +48,31 @@ def test_what_the_benchmark_lacks_is_taken_from_the_runs(tmp_path):
     assert rates([], path).seconds(config) == pytest.approx(20.0)
     assert "clocks" not in rates([], path).source
     found = rates([made_run(wide.as_dict(), {})], path)
-    assert found.seconds(config) == pytest.approx(22.0)  # trained by the benchmark, judged by the run
+    assert found.seconds(config) == pytest.approx(
+        21.333, abs=0.001
+    )  # judged as much faster as it trains: 2 s × 20 / 30
     assert found.seconds(wide) == pytest.approx(32.0)
     assert found.source.endswith("; wide_resnet28_10 bf16, judging by the clocks of finished runs, " + TOO_LONG)
     assert found.seconds(dataclasses.replace(config, shifts="none")) == pytest.approx(20.0)
     claims.append({"what": "ResNet-18 judges them, tf32, s", "value": 4.0})
     path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
     assert rates([made_run(config.as_dict(), {})], path).source.endswith(f"on H200 ({path})")
+
+
+def test_networks_that_nobody_judged_yet_are_judged_as_much_slower_as_they_train(tmp_path):
+    path = tmp_path / "training.json"
+    claims = {
+        "an epoch of resnet18, tf32, baseline, s a run": 0.2,
+        "an epoch of resnet18, bf16, baseline, s a run": 0.1,
+        "an epoch of wide_resnet28_10, bf16, baseline, s a run": 0.5,
+        "ResNet-18 judges them, tf32, s": 4.0,
+        "ResNet-18 judges them, bf16, s": 3.0,
+    }
+    path.write_text(json.dumps({"claims": [{"what": what, "value": value} for what, value in claims.items()]}))
+    found = rates([], path)
+    assert found.seconds(SETTINGS["resnet18"]) == pytest.approx(20 + 4)
+    assert found.seconds(SETTINGS["resnet18_bf16"]) == pytest.approx(10 + 3)
+    assert found.seconds(SETTINGS["wide_resnet28_10"]) == pytest.approx(50 + 3 * 5)
 
 
 TOO_LONG = "too long where several ran side by side"

@@ -19,8 +19,12 @@ IMAGES = 5000
 """In the epoch that was measured; classes of CIFAR-10 and its training images."""
 CLASSES, ALL = 10, 50_000
 
+JUDGES = re.compile(r"ResNet-18 judges them, (?P<precision>\S+), s")
+
 Kind = tuple[str, str, bool]
 """A network, a precision, and whether ⊥Grad is on."""
+Judge = tuple[str, str, str]
+"""A network, a precision, and the images that it is judged by."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +32,27 @@ class Rates:
     """Training images a second for each kind of run, seconds to judge one by its shifts, and where both are from."""
 
     images_per_second: Mapping[Kind, float]
-    judging: Mapping[str, float]
+    judging: Mapping[Judge, float]
     source: str
 
     def seconds(self, config: Config) -> float | None:
         """What a run takes; None where no training like it was measured."""
         rate = self.images_per_second.get(kind_of(config))
-        return None if rate is None else images_of(config) / rate + self.judging.get(config.shifts, 0.0)
+        return None if rate is None else images_of(config) / rate + self._judged(config, rate)
+
+    def _judged(self, config: Config, rate: float) -> float:
+        """Seconds; of a network that nobody judged yet by the time of another, as much longer as it trains."""
+        if (own := self.judging.get((config.model, config.precision, config.shifts))) is not None:
+            return own
+        found = [
+            (
+                precision != config.precision,
+                seconds * self.images_per_second.get((model, precision, False), rate) / rate,
+            )
+            for (model, precision, shifts), seconds in self.judging.items()
+            if shifts == config.shifts
+        ]
+        return min(found, default=(True, 0.0))[1]
 
     def completed(self, other: Rates) -> Rates:
         """These, and what they lack from the other ones."""
@@ -66,12 +84,12 @@ def rates(records: Iterable[Mapping[str, Any]], measured: Path = MEASURED) -> Ra
 
 def _of_benchmark(found: Mapping[str, Any], path: Path) -> Rates:
     speeds: dict[Kind, float] = {}
-    judging: dict[str, float] = {}
+    judging: dict[Judge, float] = {}
     for claim in found["claims"]:
         if match := EPOCH.fullmatch(claim["what"]):
             speeds[match["model"], match["precision"], match["arm"] != "baseline"] = IMAGES / float(claim["value"])
-        elif claim["what"].startswith("ResNet-18 judges them, tf32"):
-            judging["cifar10c"] = float(claim["value"])
+        elif match := JUDGES.fullmatch(claim["what"]):
+            judging["resnet18", match["precision"], "cifar10c"] = float(claim["value"])
     device = found.get("environment", {}).get("device", "a GPU")
     return Rates(speeds, judging, f"measured by `orthograd bench --training` on {device} ({path})")
 
@@ -80,16 +98,16 @@ def _of_runs(records: Iterable[Mapping[str, Any]]) -> Rates:
     """Medians: the clock of a run that was resumed tells only its last part."""
     runs = list(records)
     spent: dict[Kind, list[float]] = {}
-    judging: dict[str, list[float]] = {}
+    judging: dict[Judge, list[float]] = {}
     for record, seconds in zip(runs, shares(runs), strict=True):
         config = Config.from_dict(record["config"])
         spent.setdefault(kind_of(config), []).append(images_of(config) / seconds["training"])
-        judging.setdefault(config.shifts, []).append(seconds["evaluation"])
+        judging.setdefault((config.model, config.precision, config.shifts), []).append(seconds["evaluation"])
     clocks = "by the clocks of finished runs"
     if not all("ended" in run for run in runs):
         clocks += ", too long where several ran side by side"
     return Rates(
         {kind: median(values) for kind, values in spent.items()},
-        {shifts: median(values) for shifts, values in judging.items()},
+        {judge: median(values) for judge, values in judging.items()},
         clocks if runs else "not measured yet",
     )
