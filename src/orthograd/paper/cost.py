@@ -44,14 +44,11 @@ class Rates:
         """Seconds; of a network that nobody judged yet by the time of another, as much longer as it trains."""
         if (own := self.judging.get((config.model, config.precision, config.shifts))) is not None:
             return own
-        found = [
-            (
-                precision != config.precision,
-                seconds * self.images_per_second.get((model, precision, False), rate) / rate,
-            )
-            for (model, precision, shifts), seconds in self.judging.items()
-            if shifts == config.shifts
-        ]
+        found = []
+        for (model, precision, shifts), seconds in self.judging.items():
+            if shifts == config.shifts:
+                theirs = self.images_per_second.get((model, precision, False), rate)
+                found.append((precision != config.precision, seconds * theirs / rate))
         return min(found, default=(True, 0.0))[1]
 
     def completed(self, other: Rates) -> Rates:
