@@ -86,6 +86,15 @@ def test_runs_side_by_side_share_their_time_and_a_resumed_one_does_not_count():
     assert found.seconds(SETTINGS["resnet18"]) == pytest.approx(29 / 3 + 3 / 4)  # by three, then by four
 
 
+def test_the_clocks_of_resumed_runs_do_not_count_even_where_they_are_half_of_all():
+    config = SETTINGS["resnet18_float32"]
+    runs = [made_run({**config.as_dict(), "seed": seed}, {}) for seed in range(4)]
+    whole = rates(runs, Path("none.json")).seconds(config)
+    for run in runs[:2]:
+        run["seconds"] = {**run["seconds"], "training": 1.0}
+    assert rates(runs, Path("none.json")).seconds(config) == pytest.approx(whole)
+
+
 def test_committed_runs_give_the_speed_that_the_benchmark_measured():
     runs = list(read_bundles(DOCS / "results/reproduction").values())
     assert sum(sum(each.values()) for each in shares(runs)) / 60 == pytest.approx(minutes_of(runs))

@@ -45,6 +45,25 @@ def shares(records: Iterable[Record]) -> list[dict[str, float]]:
     return [_shares(run, spans) for run in runs]
 
 
+def trained_in_one_go(records: Iterable[Record]) -> list[Record]:
+    """Those whose clock tells of all their training, and not of its last part after a checkpoint.
+
+    Records do not say so: taken for resumed is what trained for less than a quarter of the longest of its kind.
+
+    >>> runs = [{"config": {"seed": i}, "seconds": {"training": t}} for i, t in enumerate((80.0, 60.0, 4.0))]
+    >>> [run["config"]["seed"] for run in trained_in_one_go(runs)]
+    [0, 1]
+    """
+    runs, longest = list(records), dict[str, float]()
+    for run in runs:
+        longest[_kind(run)] = max(longest.get(_kind(run), 0.0), run["seconds"]["training"])
+    return [run for run in runs if run["seconds"]["training"] >= longest[_kind(run)] / 4]
+
+
+def _kind(run: Record) -> str:
+    return repr({**run["config"], "arm": "", "seed": 0})
+
+
 def _span(run: Record) -> Span | None:
     """From its beginning to its end, where that is known."""
     return (float(run["ended"]) - float(sum(run["seconds"].values())), float(run["ended"])) if "ended" in run else None

@@ -56,6 +56,11 @@ def _contents(evidence: Evidence, records: str | None) -> Iterator[Block]:
         yield Words(f"**This is not the paper's setting, but a smaller try: {told}. Its verdicts mean nothing.**")
     yield Heading(2, "What was run")
     yield _overview(evidence, records)
+    yield Words(
+        "Minutes are those in which at least one of the runs was at work, whatever else ran beside it. What a run did "
+        "before it was stopped and resumed, and what a process does before its first run, is in no clock: they are a "
+        "little too few."
+    )
     yield Heading(2, "How it is judged")
     yield Items(RULE)
     yield Words(STATISTICS)

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from ..training import ARMS, Config
-from .clocks import shares
+from .clocks import shares, trained_in_one_go
 
 MEASURED = Path("docs/results/training-h200.json")
 EPOCH = re.compile(r"an epoch of (?P<model>\S+), (?P<precision>\S+), (?P<arm>\S+), s a run")
@@ -92,13 +92,15 @@ def _of_benchmark(found: Mapping[str, Any], path: Path) -> Rates:
 
 
 def _of_runs(records: Iterable[Mapping[str, Any]]) -> Rates:
-    """Medians: the clock of a run that was resumed tells only its last part."""
+    """Medians; the clock of a run that was resumed tells only its last part, so it does not count."""
     runs = list(records)
+    is_whole = {id(run) for run in trained_in_one_go(runs)}
     spent: dict[Kind, list[float]] = {}
     judging: dict[Judge, list[float]] = {}
     for record, seconds in zip(runs, shares(runs), strict=True):
         config = Config.from_dict(record["config"])
-        spent.setdefault(kind_of(config), []).append(images_of(config) / seconds["training"])
+        if id(record) in is_whole:
+            spent.setdefault(kind_of(config), []).append(images_of(config) / seconds["training"])
         judging.setdefault((config.model, config.precision, config.shifts), []).append(seconds["evaluation"])
     clocks = "by the clocks of finished runs"
     if not all("ended" in run for run in runs):

@@ -13,7 +13,7 @@ from ..report.page.tables import SIGNS, number
 from .blocks import Block, ByHand, Heading, Items, Picture, Table, Words
 
 NUMBER = re.compile(r"[+−<≤]?\d")
-VERDICTS = {
+LOOKS = {
     **{word: (sign, word) for word, sign in SIGNS.items()},
     "reproduced": ("✓", "better"),
     "same direction, different size": ("≈", ""),
@@ -93,8 +93,8 @@ def _element(block: Block, title: str) -> Markup:
 
 
 def _cell(text: str) -> Markup:
-    if text in VERDICTS:
-        sign, look = VERDICTS[text]
+    if text in LOOKS:
+        sign, look = LOOKS[text]
         return tag("span", tag("span", sign, aria_hidden="true"), " ", text, class_=f"verdict {look}".strip())
     return number(text) if NUMBER.match(text) and "(" in text else inline(text)
 

@@ -31,7 +31,7 @@ POINT = {**MARGINS, "top5_accuracy": 1.0, "ece": 0.01}
 class Comparison:
     """One precision against another: each arm's quantities, over the seeds that both precisions have of every arm.
 
-    Beside it ``whole``: p of independent t-tests over all seeds that either has, corrected like the others.
+    Beside it p of independent t-tests over all seeds that either has, corrected like the others.
     """
 
     given: str
@@ -39,7 +39,7 @@ class Comparison:
     seeds: int
     found: Mapping[tuple[str, str], Difference]
     all_seeds: tuple[int, int]
-    whole: Mapping[tuple[str, str], float]
+    p_over_all_seeds: Mapping[tuple[str, str], float]
 
     @property
     def title(self) -> str:
@@ -79,17 +79,14 @@ class Comparison:
     def _over_all_seeds(self, names: Mapping[str, str]) -> str:
         if self.all_seeds == (self.seeds, self.seeds):
             return ""
-        shifts = [key for key, p in self.whole.items() if p < LEVEL]
-        least = typeset(f"{min(self.whole.values()):.2g}")
+        shifts = [key for key, p in self.p_over_all_seeds.items() if p < LEVEL]
+        least = typeset(f"{min(self.p_over_all_seeds.values()):.2g}")
         told = _listed(shifts, names) if shifts else "none"
-        given, reference = (f"{n} in {NAMES[name]}" for n, name in zip(self.all_seeds, self._names, strict=True))
+        given = f"{self.all_seeds[0]} in {NAMES[self.given]}"
+        reference = f"{self.all_seeds[1]} in {NAMES[self.reference]}"
         return (
             f" By independent t-tests over all seeds, {given} and {reference}, shifts: {told} (least p, Holm: {least})."
         )
-
-    @property
-    def _names(self) -> tuple[str, str]:
-        return self.given, self.reference
 
 
 def comparison(runs: Runs, given: str, reference: str) -> Comparison | None:
