@@ -186,6 +186,21 @@ def test_mismatched_pairs_are_named(what):
         Projector().project_([[Pair(gradient, torch.randn(2, 3))]])
 
 
+@pytest.mark.parametrize("name", ["torch", "careful", *["triton"] * HAS_TRITON])
+@pytest.mark.parametrize("is_strided", [False, True])
+@pytest.mark.parametrize(("gradient_scale", "weight_scale"), [(1e19, 1e-22), (1e-21, 1e20)])
+def test_a_ratio_beyond_float32_is_no_trouble(name, is_strided, gradient_scale, weight_scale):
+    """Gradient and weight are float32 numbers; c, some 1e±41, is not."""
+    generator = torch.Generator().manual_seed(0)
+    gradient = torch.randn(7, 8, 9, 18, generator=generator) * gradient_scale
+    weight = torch.randn(7, 8, 9, 9, generator=generator) * weight_scale
+    gradient = gradient[..., ::2] if is_strided else gradient[..., :9].contiguous()
+    expected, before = orthogonal_gradient(gradient, weight, renormalize=False), gradient.double()
+    assert (expected - before).norm() > 1e-4 * before.norm()  # there is something to project away
+    engine(name, renormalize=False).project_([[Pair(gradient, weight)]])
+    assert (gradient.double() - expected).norm() <= tolerance(torch.float32) * before.norm()
+
+
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 exponents = st.floats(-30, 30)
 

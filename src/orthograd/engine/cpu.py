@@ -30,6 +30,7 @@ FAR_FROM_PARALLEL = 0.03
 WIDE = 1 - 1e-8
 # Below this mean, squares in float32 run into the subnormal numbers.
 SMALLEST_MEAN_SQUARE = 1e-31
+SMALLEST, LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 KEPT = 0.0, 1.0, False
 ONE = {dtype: torch.ones(1, dtype=dtype) for dtype in (torch.float32, torch.float64)}
 
@@ -158,10 +159,16 @@ def _change_(pair: Pair, c: float, s: float, cancels: bool) -> None:
     if (c, s, cancels) == KEPT:
         return
     flat, kind = flattened(*pair), pair.gradient.dtype
-    dtype = torch.float64 if cancels or kind == torch.float64 else torch.float32
+    # Where gradient and weight are many powers of ten apart, float32 holds both, and not their ratio.
+    dtype = torch.float64 if cancels or kind == torch.float64 or not _fits_float32(s * c) else torch.float32
     if flat is not None and kind == pair.weight.dtype == dtype:
         # addr is βM + α(u⊗v): with u = [1] the one torch operation that makes s g − s c w in a single pass.
         flat.gradient.view(1, -1).addr_(ONE[dtype], flat.weight, beta=s, alpha=-s * c)
         return
     for x, y in pieces(*pair, dense.CHUNK):
         x.copy_(changed(x, y, c, s, dtype))
+
+
+def _fits_float32(number: float) -> bool:
+    """Whether float32 has it with all its digits."""
+    return number == 0 or SMALLEST <= abs(number) <= LARGEST
