@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 import torch
-import torch.multiprocessing as multiprocessing
 
 from orthograd import calibration
 from orthograd.calibration import Evaluation
 from tests.calibration.samples import predictions
+from tests.distributed.ranks import on_ranks
 
 COUNTS = ("count", "in_top_k", "class_count", "class_hits")
 
@@ -124,20 +124,19 @@ def test_evaluations_that_do_not_fit_together_are_not_merged():
     assert evaluation.samples == 100
 
 
-def reduced_over_ranks(rank, store, results):
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2, init_method=f"file://{store}")
+def reduced_over_ranks(results):
+    rank = torch.distributed.get_rank()
     logits, labels = predictions(1000)
     mine = slice(0, 300) if rank == 0 else slice(300, 1000)
     evaluation = Evaluation()
     evaluation.update(logits[mine], labels[mine])
     evaluation.all_reduce()
     torch.save(dict(evaluation._sums), f"{results}/{rank}.pt")
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.slow
 def test_ranks_of_torch_distributed_reduce_to_one_pass(tmp_path):
-    multiprocessing.spawn(reduced_over_ranks, args=(tmp_path / "store", tmp_path), nprocs=2)
+    on_ranks(2, reduced_over_ranks, tmp_path)
     whole = Evaluation()
     whole.update(*predictions(1000))
     for rank in range(2):

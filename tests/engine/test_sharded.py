@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import socket
-from datetime import timedelta
 from unittest import mock
 
 import pytest
@@ -15,6 +12,7 @@ from torch import nn
 
 import orthograd
 from tests.conftest import TORCH, relative_error
+from tests.distributed.ranks import on_ranks
 
 tensor_api = pytest.importorskip("torch.distributed.tensor")
 fsdp = pytest.importorskip("torch.distributed.fsdp")
@@ -86,7 +84,7 @@ def by_tensor_parallel(model):
     return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 
 
-def uneven_and_empty(rank):
+def uneven_and_empty():
     """Shards of 2 + 1 rows, of 1 + 0 rows, columns cut in two, and a copy on each rank, as one vector and alone."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -109,7 +107,7 @@ def uneven_and_empty(rank):
             assert relative_error(full(b.grad), a.grad) < 1e-6, granularity
 
 
-def parallel_gradient_is_zero_on_every_rank(rank):
+def parallel_gradient_is_zero_on_every_rank():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -122,29 +120,13 @@ def parallel_gradient_is_zero_on_every_rank(rank):
     assert full(parameter.grad).abs().max() == 0
 
 
-def work(rank, port, name):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(RANKS))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
-    globals()[name](rank)
-    dist.barrier()  # a rank that leaves early would cut the other one off
-    dist.destroy_process_group()
-
-
-def run(name):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(work, (port, name), nprocs=RANKS)
-
-
-def fully_sharded(rank):
+def fully_sharded():
     for granularity in GRANULARITIES:
         for project in ("gradient", "update"):
             compare(by_fsdp, granularity=granularity, project=project)
 
 
-def tensor_parallel(rank):
+def tensor_parallel():
     for granularity in GRANULARITIES:
         for project in ("gradient", "update"):
             compare(by_tensor_parallel, granularity=granularity, project=project)
@@ -153,9 +135,9 @@ def tensor_parallel(rank):
 def test_fully_sharded_model_agrees_with_one_process():
     if TORCH < (2, 9):
         pytest.skip("FSDP2 over gloo reduces gradients wrongly in this torch, with ⊥Grad or without")
-    run("fully_sharded")
+    on_ranks(RANKS, fully_sharded)
 
 
 @pytest.mark.parametrize("case", [tensor_parallel, uneven_and_empty, parallel_gradient_is_zero_on_every_rank])
 def test_two_processes_agree_with_one(case):
-    run(case.__name__)  # raises with the traceback of a rank whose assertion failed
+    on_ranks(RANKS, case)  # raises with the traceback of a rank whose assertion failed
