@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from collections.abc import Iterator
@@ -12,6 +13,15 @@ from torch import Tensor
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # the kernels run on the CPU then, slowly; read when triton is imported
+
+if importlib.util.find_spec("hypothesis"):  # machines with a GPU may have no more than torch and pytest
+    from hypothesis import settings
+
+    # The same examples every time, so that a red run speaks of the change and not of the dice, and no clock.
+    # Throwing them anew, now and then: pytest --hypothesis-profile=dice --hypothesis-seed=7
+    settings.register_profile("same", derandomize=True, deadline=None)
+    settings.register_profile("dice", deadline=None)
+    settings.load_profile("same")
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

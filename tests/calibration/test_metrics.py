@@ -236,7 +236,7 @@ def test_accuracy_is_that_of_torchmetrics_in_every_precision():
         assert calibration.evaluate(logits, labels).top1_accuracy == pytest.approx(100 * float(theirs), abs=1e-4)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=1, max_size=30), st.integers(0, 3))
 def test_of_equal_scores_the_first_class_leads(rows, label):
     logits = torch.tensor(rows, dtype=torch.float32)

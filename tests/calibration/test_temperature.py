@@ -117,7 +117,7 @@ def test_one_set_of_labels_serves_all_problems_and_parts_do_not_matter(monkeypat
     torch.testing.assert_close(fit_temperatures(stack.float(), labels).temperature, together.temperature)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10_000), st.floats(-6, 6), st.integers(2, 6), st.integers(1, 40), st.sampled_from([0.0, 0.5, 1.0])
 )

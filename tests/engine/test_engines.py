@@ -205,7 +205,7 @@ shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 exponents = st.floats(-30, 30)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(["torch", "careful", *["triton"] * HAS_TRITON]), shapes, st.sampled_from(DTYPES),
     exponents, exponents, st.permutations(range(4)), st.booleans(), st.booleans(), st.integers(0, 1000),

@@ -149,7 +149,7 @@ def test_a_constant_shift_is_no_spread_whatever_the_rounding() -> None:
 
 
 @given(ARM, ARM, st.booleans(), st.sampled_from([None, 0.5]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_input_makes_nan_or_a_warning(
     one: list[float], two: list[float], paired: bool, margin: float | None
 ) -> None:
@@ -167,7 +167,7 @@ def test_no_input_makes_nan_or_a_warning(
 
 
 @given(st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size=2, max_size=6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_swapping_the_arms_swaps_the_verdict(pairs: list[tuple[int, int]]) -> None:
     one, two = (list(map(float, arm)) for arm in zip(*pairs, strict=True))
     found, swapped = (compare(*arms, better="lower", resamples=20) for arms in ((one, two), (two, one)))

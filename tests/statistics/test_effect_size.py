@@ -76,7 +76,7 @@ def test_g_has_the_exact_interval_of_d_and_a_normal_one_around_itself() -> None:
 
 
 @given(ARM, ARM)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_swapping_the_arms_flips_d_and_g(one: list[float], two: list[float]) -> None:
     for effect in (cohens_d, hedges_g):
         found, swapped = effect(one, two), effect(two, one)
@@ -87,14 +87,14 @@ def test_swapping_the_arms_flips_d_and_g(one: list[float], two: list[float]) -> 
 
 
 @given(ARM, ARM)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_effects_do_not_depend_on_shift_and_unit(one: list[float], two: list[float]) -> None:
     moved = [[8 * value + 1024 for value in arm] for arm in (one, two)]
     assert cohens_d(*moved).value == pytest.approx(cohens_d(one, two).value, rel=1e-6, abs=1e-9)
 
 
 @given(ARM, ARM)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_zero_is_in_the_exact_interval_where_student_is_not_significant(one: list[float], two: list[float]) -> None:
     p = t_test(one, two, method="student").p
     assume(abs(p - 0.05) > 1e-6)
@@ -102,7 +102,7 @@ def test_zero_is_in_the_exact_interval_where_student_is_not_significant(one: lis
 
 
 @given(st.lists(VALUES, min_size=2, max_size=9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_zero_is_in_the_interval_of_d_z_where_the_paired_test_is_not_significant(differences: list[float]) -> None:
     zeros = [0.0] * len(differences)
     p = t_test(differences, zeros).p
