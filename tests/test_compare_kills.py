@@ -63,5 +63,8 @@ def test_a_comparison_killed_at_twenty_instants_ends_as_one_left_in_peace(tmp_pa
         for part in ("config", "files", "metrics", "after_temperature", "reliability", "losses", "weight_norm"):
             assert undisturbed[part] == killed[part], part  # files: sizes and SHA-256 of all logits
         store.get(killed["config"]).verify()
+        assert len(undisturbed["stretches"]) == 1
+        assert killed["seconds"]["training"] == sum(end - begin for begin, end in killed["stretches"])
+    assert max(len(killed["stretches"]) for killed in store.runs()) > 1  # and their clocks tell of all of them
     pages = [(tmp_path / name / "comparison.json").read_bytes() for name in ("torn", "peace")]
     assert pages[0] == pages[1]

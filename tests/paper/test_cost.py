@@ -95,6 +95,20 @@ def test_the_clocks_of_resumed_runs_do_not_count_even_where_they_are_half_of_all
     assert rates(runs, Path("none.json")).seconds(config) == pytest.approx(whole)
 
 
+def test_a_run_that_tells_its_stretches_counts_whole_and_what_lies_between_them_does_not():
+    config = SETTINGS["resnet18"]
+    resumed = {
+        **made_run({**config.as_dict(), "seed": 0}, {}),
+        "seconds": {"training": 40.0, "evaluation": 2.0},
+        "stretches": [[0.0, 15.0], [1000.0, 1025.0]],
+        "ended": 1027.0,
+    }
+    beside = {**made_run({**config.as_dict(), "seed": 1}, {}), "ended": 1032.0}  # from 1000 on
+    assert minutes_of([resumed, beside]) == pytest.approx((15 + 32) / 60)
+    assert shares([resumed, beside])[0] == pytest.approx({"training": 15 + 25 / 2, "evaluation": 2 / 2})
+    assert rates([resumed], Path("none.json")).seconds(config) == pytest.approx(42)
+
+
 def test_committed_runs_give_the_speed_that_the_benchmark_measured():
     runs = list(read_bundles(DOCS / "results/reproduction").values())
     assert sum(sum(each.values()) for each in shares(runs)) / 60 == pytest.approx(minutes_of(runs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import pytest
@@ -38,7 +39,7 @@ class Memory:
         self.last, self.crash_at, self.saved = None, crash_at, 0
 
     def save_checkpoint(self, tensors, state):
-        self.last = ({name: value.clone() for name, value in tensors.items()}, {"losses": list(state["losses"])})
+        self.last = ({name: value.clone() for name, value in tensors.items()}, copy.deepcopy(state))
         self.saved += 1
         if self.saved == self.crash_at:
             raise KeyboardInterrupt
@@ -81,6 +82,9 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(arm, optimizer, model
     assert torch.equal(weights(resumed), weights(whole))
     assert resumed.losses == whole.losses
     assert epochs == list(range(crash_at + 1, 5))  # nothing twice
+    assert [len(run.stretches) for run in (resumed, whole)] == [2, 1]
+    instants = [instant for stretch in resumed.stretches for instant in stretch]
+    assert instants == sorted(instants)  # one after the other, and all of it before now
 
 
 def test_a_run_that_is_told_to_stop_keeps_what_it_has_though_no_checkpoint_was_due(monkeypatch):

@@ -22,8 +22,9 @@ from ..training.precision import autocast
 from ..training.steps import one_hot
 
 BINS = 10
-MAIN = (*calibration.PAPER, "smooth_ece", "aurc")
 """Of confidence, for every binned metric and for the reliability diagrams."""
+MAIN = (*calibration.PAPER, "smooth_ece", "aurc")
+"""The metrics of shifted images; clean ones have them all."""
 
 
 class Folder(Keeper, Protocol):
@@ -36,16 +37,14 @@ class Folder(Keeper, Protocol):
 def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Train the network of a config, from its checkpoint if there is one; the record says how it went."""
     settings = Config.from_dict(config)
-    started = time.perf_counter()
     task = Task.of(settings)
     with training(settings, task, keeper=folder, report=report) as trained:
-        ended = time.perf_counter()
         predictions = predicted(trained.model, task, settings)
         parameters = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
         diagnosis = diagnosed(settings, task, trained.model)
     folder.write_tensors("predictions", predictions)
     scaled = after_temperature(predictions)
-    return {
+    record = {
         "evaluated": {
             "samples": len(predictions["labels"]),
             "classes": predictions["logits.clean"].shape[1],
@@ -62,9 +61,15 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
         "versions": {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "hardware": hardware(settings),
         "shifts": source_of_shifts(settings),
-        "seconds": {"training": ended - started, "evaluation": time.perf_counter() - ended},
-        "ended": time.time(),
     }
+    return record | clocks(trained.stretches)
+
+
+def clocks(stretches: list[list[float]]) -> dict[str, Any]:
+    """Seconds of training, in one go or several, and of what came after; now is when the run has ended."""
+    ended = max(time.time(), stretches[-1][1])
+    seconds = {"training": sum(end - begin for begin, end in stretches), "evaluation": ended - stretches[-1][1]}
+    return {"seconds": seconds, "stretches": stretches, "ended": ended}
 
 
 def diagnosed(config: Config, task: Task, model: nn.Module) -> dict[str, Any]:

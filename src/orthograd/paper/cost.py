@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from ..training import ARMS, Config
-from .clocks import shares, trained_in_one_go
+from .clocks import shares, with_whole_clocks
 
 MEASURED = Path("docs/results/training-h200.json")
 EPOCH = re.compile(r"an epoch of (?P<model>\S+), (?P<precision>\S+), (?P<arm>\S+), s a run")
@@ -92,9 +92,9 @@ def _of_benchmark(found: Mapping[str, Any], path: Path) -> Rates:
 
 
 def _of_runs(records: Iterable[Mapping[str, Any]]) -> Rates:
-    """Medians; the clock of a run that was resumed tells only its last part, so it does not count."""
+    """Medians; a clock that tells of the last part of training alone does not count."""
     runs = list(records)
-    is_whole = {id(run) for run in trained_in_one_go(runs)}
+    is_whole = {id(run) for run in with_whole_clocks(runs)}
     spent: dict[Kind, list[float]] = {}
     judging: dict[Judge, list[float]] = {}
     for record, seconds in zip(runs, shares(runs), strict=True):

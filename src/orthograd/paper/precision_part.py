@@ -10,7 +10,7 @@ from ..calibration import CONVENTIONS
 from ..report.comparison import ArmPair
 from ..report.page.tables import typeset
 from .blocks import Block, Words, table
-from .clocks import shares, trained_in_one_go
+from .clocks import shares, with_whole_clocks
 from .differences import LEVEL, Difference, differences_of
 from .effects import effects_table, shown
 from .evidence import Evidence
@@ -141,12 +141,12 @@ def _seconds(runs: Runs, evidence: Evidence) -> Iterator[Block]:
     shared = dict(zip(evidence.records, shares(evidence.records.values()), strict=True))
     rows = []
     for name in NAMES:
-        done = trained_in_one_go(run for arm in runs[name].values() for run in arm.values())
+        done = with_whole_clocks(run for arm in runs[name].values() for run in arm.values())
         if done:
             clocks = ([each["training"] for each in (run["seconds"], shared[run["hash"]])] for run in done)
             rows.append([NAMES[name], str(len(done)), *(f"{median(each):.1f}" for each in zip(*clocks, strict=True))])
     yield Words(
         "What training takes, in seconds a run (medians): by its own clock, and with every instant divided among the "
-        "runs that were at work side by side. Runs that were stopped and resumed are left out."
+        "runs that were at work side by side. Runs whose clock tells only of a part, after a checkpoint, are left out."
     )
     yield table(("precision", "runs", "own clock", "divided"), rows)

@@ -19,14 +19,19 @@ from .steps import Steps, steps_of
 from .task import Task
 
 Report = Callable[[dict[str, Any]], None]
+Stretch = list[float]
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The network after the last epoch, and the mean training loss of each epoch."""
+    """The network after the last epoch, the mean loss of each epoch, and when it trained, as seconds since 1970.
+
+    A run that was stopped and resumed has trained in several stretches; each but the last ends in a checkpoint.
+    """
 
     model: nn.Module
     losses: list[float]
+    stretches: list[Stretch]
 
 
 @contextmanager
@@ -37,9 +42,10 @@ def training(
 
     On a GPU the network is there for the block alone: then the next run takes its place.
     """
+    begun = time.time()
     with steps_of(config, task) as steps:
-        losses = _losses(config, task, steps, keeper, report)
-        yield Trained(steps.model.eval(), losses)
+        losses, stretches = _trained(config, task, steps, begun, keeper, report)
+        yield Trained(steps.model.eval(), losses, stretches)
 
 
 def train(config: Config, task: Task, *, keeper: Keeper | None = None, report: Report = lambda _: None) -> Trained:
@@ -48,17 +54,23 @@ def train(config: Config, task: Task, *, keeper: Keeper | None = None, report: R
         return trained
 
 
-def _losses(config: Config, task: Task, steps: Steps, keeper: Keeper | None, report: Report) -> list[float]:
+def _trained(
+    config: Config, task: Task, steps: Steps, begun: float, keeper: Keeper | None, report: Report
+) -> tuple[list[float], list[Stretch]]:
     arm, order = arm_named(config.arm), torch.Generator().manual_seed(config.seed)
-    losses: list[float] = []
+    losses, earlier = list[float](), list[Stretch]()
     last = keeper.load_checkpoint() if keeper else None
     if last is not None:
         restore(last[0], steps.model, steps.optimizer, order)
-        losses = list(last[1]["losses"])
+        losses, earlier = list(last[1]["losses"]), list(last[1].get("stretches", []))
+
+    def stretches() -> list[Stretch]:
+        return [*earlier, [begun, max(begun, time.time())]]  # clocks are set back, now and then
 
     def keep() -> None:
         if keeper and len(losses) < config.epochs:
-            keeper.save_checkpoint(captured(steps.model, steps.optimizer, order), {"losses": losses})
+            state = {"losses": losses, "stretches": stretches()}
+            keeper.save_checkpoint(captured(steps.model, steps.optimizer, order), state)
 
     kept = time.monotonic()
     while len(losses) < config.epochs:
@@ -72,4 +84,4 @@ def _losses(config: Config, task: Task, steps: Steps, keeper: Keeper | None, rep
             if not is_due:
                 keep()
             raise
-    return losses
+    return losses, stretches()
