@@ -91,12 +91,22 @@ def test_what_is_finished_is_not_done_again_and_more_seeds_are_added(finished):
         (["--learning-rate", "0"], "learning_rate above 0"),
         (["--labels-per-class", "500"], "expected 500 training images of class"),
         (["--dataset", "no.such:thing"], "No module named"),
+        (["--corruptions"], "expected images of torch.uint8"),
     ],
 )
 def test_what_cannot_be_compared_is_named_before_anything_is_trained(tmp_path, arguments, words):
     done = invoked(*TINY, "--out", tmp_path / "out", *arguments)
     assert done.exit_code == 2
     assert words in done.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("more", [[], ["--workers", "2"], ["--dry-run"]])
+def test_a_missing_gpu_is_named(tmp_path, more):
+    done = invoked(*TINY, "--device", "cuda", "--out", tmp_path / "out", *more)
+    assert done.exit_code == 2
+    assert "expected a GPU for these runs, got none" in " ".join(done.output.split())
     assert not (tmp_path / "out").exists()
 
 

@@ -211,7 +211,34 @@ def test_stops_and_failures_have_the_exit_codes_of_compare(tmp_path, monkeypatch
     found, said = invoked("table1", *TINY, "--shifts", "none", "--out", tmp_path)
     assert found == code
     assert words in said
-    assert not (tmp_path / "reproduction.html").exists()
+    assert (tmp_path / "reproduction.html").exists() == (code == 1)  # after failures of what there is
+
+
+BREAKING = """
+import math
+from pathlib import Path
+import torch
+
+def model(shape, classes):
+    if torch.initial_seed() == 1 and not Path(__file__).with_name("mended").exists():
+        raise ArithmeticError("seed 1 breaks")
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(math.prod(shape), classes))
+"""
+
+
+def test_a_failed_run_keeps_no_other_experiment_from_being_done(tmp_path, monkeypatch):
+    (tmp_path / "breaking.py").write_text(BREAKING)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = ["table1", "adamw", *TINY, "--model", "breaking:model", "--shifts", "none", "--out", tmp_path / "out"]
+    code, said = invoked(*given)
+    assert code == 1
+    assert "4 of 8 runs failed" in said
+    done = [run["config"]["optimizer"] for run in Store(tmp_path / "out" / "runs").runs()]
+    assert sorted(done) == ["adamw", "adamw", "sgd", "sgd"]
+    assert (tmp_path / "out" / "reproduction.html").exists()
+    (tmp_path / "mended").touch()
+    assert invoked(*given)[0] == 0
+    assert len(list(Store(tmp_path / "out" / "runs").runs())) == 8
 
 
 def test_importing_the_command_does_not_wait_for_torch():
@@ -227,7 +254,7 @@ def test_a_missing_gpu_is_named(tmp_path):
     given = ["--dataset", DATA, "--labels-per-class", "4", "--seeds", "2", "--out", tmp_path / "out"]
     code, said = invoked("table1", *given)
     assert code == 2
-    assert "expected a GPU for the runs that are missing" in said
+    assert "expected a GPU for these runs, got none" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -43,3 +43,20 @@ def test_work_that_is_done_in_time_is_left_alone(minutes):
         pass
     time.sleep(0.1)  # past the time
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_time_that_was_up_inside_a_destructor_is_seen_at_the_next_look():
+    class Slow:
+        def __del__(self):
+            time.sleep(0.3)  # Python drops what is raised here
+
+    def work():
+        with interrupted_after(0.1 / 60) as look:
+            look()
+            Slow()
+            look()
+            pytest.fail("the time was up")
+
+    with pytest.raises(TimeIsUp):
+        work()

@@ -43,11 +43,16 @@ def test_networks_that_start_at_once_start_as_they_would_alone(tmp_path):
 
 def test_each_network_in_a_row_has_a_pack_of_its_own(store, monkeypatch):
     asked = []
-    monkeypatch.setattr("orthograd.experiment.packed.fastest_pack", lambda config: asked.append(config["model"]) or 1)
+
+    def fastest(config, most):
+        asked.append((config["model"], most))
+        return 1
+
+    monkeypatch.setattr("orthograd.experiment.packed.fastest_pack", fastest)
     models = ["small", "small", "large", "large", "small"]
     grid = Grid({"epochs": 1, "seed": seed, "model": model} for seed, model in enumerate(models))
     execute(grid, toy_runs.train, store, executor=PackedGPU())
-    assert asked == ["small", "large", "small"]
+    assert asked == [("small", 2), ("large", 2), ("small", 1)]
 
 
 def test_a_run_that_fails_does_not_stop_the_others(store):

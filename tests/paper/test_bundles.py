@@ -13,7 +13,7 @@ from orthograd.paper.bundles import read_bundle, read_bundles, write_bundle
 from orthograd.paper.columns import as_text, columns_of, rows_of
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.experiments import EXPERIMENTS, named
-from orthograd.paper.settings import Scale
+from orthograd.paper.settings import SETTINGS, Scale
 from tests.paper.made_runs import made_run, made_table1
 
 
@@ -94,3 +94,11 @@ def test_experiments_write_one_file_for_each_setting_and_arm_and_find_their_runs
     assert found.pair(EXPERIMENTS["renormalisation"]) is None
     assert found.done(EXPERIMENTS["precision"]) == (40, 90)
     assert found.pair(EXPERIMENTS["table1"]) is found.pair(EXPERIMENTS["table1"])
+
+
+def test_runs_that_the_plan_no_longer_asks_for_stay_in_their_file(tmp_path):
+    beyond = {**SETTINGS["resnet18"].as_dict(), "arm": "baseline", "seed": 99}
+    write_bundle(tmp_path / "resnet18-baseline.json", [made_run(beyond, {})])
+    Evidence({run["hash"]: run for run in made_table1()}).write(tmp_path, [EXPERIMENTS["table1"]])
+    seeds = [run["config"]["seed"] for run in read_bundle(tmp_path / "resnet18-baseline.json")]
+    assert seeds == [*range(20), 99]

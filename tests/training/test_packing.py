@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -27,13 +27,13 @@ class Slots:
         self.lending -= 1
 
 
-def packs(monkeypatch, seconds, room=100):
+def packs(monkeypatch, seconds, room=100, most=8):
     """What comes of epochs that take so many seconds for 1, 2, 3, 4, 6 and 8 runs at once."""
     slots = Slots(room)
     monkeypatch.setattr(packing, "SLOTS", slots)
     times = dict(zip(packing.SIZES, seconds, strict=False))
     monkeypatch.setattr(packing, "epoch_of_all", lambda slots, draws: times[len(slots)])
-    tried = Packs(Config(), Task.of(Config()))
+    tried = Packs(Config(), Task.of(Config()), most)
     assert slots.lending == 0
     return tried
 
@@ -65,8 +65,27 @@ def test_a_full_gpu_ends_the_search(monkeypatch):
 def test_a_pack_is_looked_for_once_for_each_network(monkeypatch):
     looked = []
     monkeypatch.setattr(packing, "_FOUND", {})
-    monkeypatch.setattr(packing, "Packs", lambda config, task: looked.append(config) or SimpleNamespace(fastest=3))
+    monkeypatch.setattr(packing, "Packs", lambda config, *_: looked.append(config) or SimpleNamespace(fastest=3))
     first = Config(arm="orthograd", seed=5)
     assert packing.fastest_pack(first) == packing.fastest_pack(Config(arm="mixup", epochs=7)) == 3
-    assert packing.fastest_pack(Config(model="mlp")) == 3
+    assert packing.fastest_pack(first, 40) == packing.fastest_pack(Config(model="mlp")) == 3
     assert looked == [first, Config(model="mlp")]
+    assert packing.fastest_pack(Config(model="cnn_batchnorm"), 1) == 1  # one run alone is not worth a look
+    assert len(looked) == 2
+
+
+def test_no_more_runs_are_tried_than_there_are(monkeypatch):
+    assert list(packs(monkeypatch, [1.0, 1.2, 1.4, 1.6], most=3).seconds_a_run) == [1, 2, 3]
+
+
+def test_an_error_in_one_of_many_epochs_is_no_gain_in_speed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+
+    def fail(draws):
+        raise RuntimeError("CUDA error: out of memory")
+
+    slots = [SimpleNamespace(stream=None, epoch=epoch) for epoch in (lambda draws: 0.0, fail)]
+    assert packing.epoch_of_all(slots[:1], None) > 0
+    with pytest.raises(RuntimeError, match="out of memory"):
+        packing.epoch_of_all(slots, None)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import math
+from unittest import mock
 
 import pytest
 import torch
+from torch import nn
 
 from orthograd import calibration
-from orthograd.datasets import Dataset
-from orthograd.training import ARMS, Config, Task, initial_model, predicted, train
+from orthograd.datasets import DATASETS, Dataset
+from orthograd.training import ARMS, Arm, Config, Task, compilation, initial_model, predicted, train
 from orthograd.training.arms import arm_named
 from orthograd.training.draws import Draws
 from orthograd.training.objective import loss, optimizer_of
+from orthograd.training.precision import precision, require
 from orthograd.training.preparation import prepared
 
 QUICK = Config(epochs=4)
@@ -226,3 +231,68 @@ def test_configs_survive_plain_data():
     assert Config.from_dict(QUICK.as_dict()) == QUICK
     assert Config.from_dict({"learning_rate": 1}).learning_rate == 1.0
     assert arm_named(QUICK.arm).title == "baseline"
+
+
+def with_dropout(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(math.prod(shape), classes))
+
+
+def test_what_a_network_draws_itself_depends_on_the_seed_alone():
+    config = dataclasses.replace(QUICK, model="tests.training.test_training:with_dropout")
+    task, memory = Task.of(config), Memory(crash_at=2)
+    whole = train(config, task)
+    torch.rand(7)  # the world goes on
+    with pytest.raises(KeyboardInterrupt):
+        train(config, task, keeper=memory)
+    assert train(config, task, keeper=memory).losses == whole.losses
+    assert train(dataclasses.replace(config, seed=1), task).losses != whole.losses
+
+
+def test_held_out_images_have_every_class_though_the_data_are_sorted():
+    labels = torch.arange(12_000) // 4000
+    images = torch.rand(12_000, 1, 2, 2)
+    data = Dataset("sorted", images, labels, images[:3], labels[:3], 3)
+    with mock.patch.dict(DATASETS, {"sorted": lambda: data}):
+        task = Task.of(dataclasses.replace(QUICK, dataset="sorted"))
+    assert task.held_out_labels.bincount().min() > 1600
+    assert len(task.held_out_labels) == 5000
+
+
+def test_networks_are_compiled_however_many_there_are(monkeypatch):
+    """Dynamo leaves the ninth form of a function as it is, which a run would not notice but by its bits."""
+    compiled = []
+
+    def backend(graph, _):
+        compiled.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    compilation._compiled_loss.cache_clear()
+    model, images, targets = nn.Linear(3, 2), torch.randn(4, 3), torch.eye(2)[[0, 1, 0, 1]]
+    for smoothing in range(12):
+        compute = compilation.forward_and_loss(QUICK, is_compiled=True)
+        compute(model, images, targets, Arm("", "", smoothing=smoothing / 100)).backward()
+    compilation._compiled_loss.cache_clear()
+    assert len(compiled) == 12
+
+
+@pytest.fixture
+def products_in_tf32():
+    """As the environment of a container may have it."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
+def test_a_precision_is_set_whatever_was_before_and_taken_back(name, products_in_tf32):
+    with pytest.raises(ValueError, match="expected the GPU set up by"):
+        require(name)
+    with precision(name):
+        require(name)
+        assert not torch.backends.cuda.matmul.allow_tf32
+        other = "float32" if name != "float32" else "tf32"
+        with pytest.raises(ValueError, match="expected the GPU set up by"):
+            require(other)
+    assert torch.backends.cuda.matmul.allow_tf32

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from ..experiment import (
+    Event,
     Executor,
     ExperimentError,
     Grid,
@@ -50,6 +52,7 @@ class Place:
 def compared(base: Config, arms: tuple[str, str], *, seeds: int, folder: Path, place: Place, dry_run: bool) -> int:
     """Do all that the command does; its exit code."""
     console = Console()
+    require_device(base, place)
     grid, store = planned(base, seeds, arms), Store(folder / "runs")
     if dry_run:
         print_plan(console, grid, store, place.workers)
@@ -99,10 +102,23 @@ def executor_for(base: Config, place: Place) -> Executor:
     return InProcess() if place.workers == 1 else ProcessPool(place.workers)
 
 
-def executed(console: Console, grid: Grid, store: Store, executor: Executor) -> list[dict[str, Any]]:
-    """Say how much there is to do, do it under a progress bar; the records."""
+def require_device(config: Config, place: Place) -> None:
+    """Refuse to begin what this machine cannot do."""
+    if config.device == "cuda" and place.executor == "local" and not torch.cuda.is_available():
+        raise ValueError("expected a GPU for these runs, got none; --device cpu is for small tries")
+
+
+def executed(
+    console: Console, grid: Grid, store: Store, executor: Executor, look: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """Say how much there is to do, do it under a progress bar, looking whether to stop; the records."""
     plan = grid.plan(store)
     done = f", {len(plan.finished)} of them done" if plan.finished else ""
     console.print(f"{len(grid)} runs{done}, in {store.folder}", soft_wrap=True)
     with Progress(console, grid) as progress:
-        return execute(grid, run, store, executor=executor, on_event=progress.notice)
+
+        def notice(event: Event) -> None:
+            progress.notice(event)
+            look()
+
+        return execute(grid, run, store, executor=executor, on_event=notice)

@@ -11,6 +11,7 @@ from rich.console import Console
 from ..experiment import Grid, ProcessPool, Store
 from ..training import Config, Task, initial_model, train
 from ..training.arms import arm_named
+from ..training.judgement import check_shifts
 
 TRIAL = 8  # images
 TIMED = 4  # batches
@@ -36,6 +37,7 @@ def trial(config: Config) -> None:
     if not isinstance(logits, torch.Tensor) or logits.shape != expected:
         found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise ValueError(f"expected {config.model} to give logits {expected}, got {found}")
+    check_shifts(config, task.dataset)
 
 
 def print_plan(console: Console, grid: Grid, store: Store, workers: int | None) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 from rich import progress
 from rich.console import Console
 
-from ..experiment import Event
+from ..experiment import Event, config_hash
 
 
 class Progress:
     """A bar over the epochs of all runs, with the time that is left."""
 
     def __init__(self, console: Console, configs: Sequence[dict[str, Any]]) -> None:
-        self._epochs = {id_of(config): int(config["epochs"]) for config in configs}
+        self._epochs = {config_hash(config): int(config["epochs"]) for config in configs}
         self._done = dict.fromkeys(self._epochs, 0)
         self._runs = 0
         self._bar = progress.Progress(
@@ -40,7 +40,7 @@ class Progress:
 
     def notice(self, event: Event) -> None:
         """Take in what happened to a run."""
-        name = id_of(event.config)
+        name = event.hash
         if event.is_last:
             self._runs += 1
             self._done[name] = self._epochs[name]
@@ -50,8 +50,3 @@ class Progress:
 
     def _words(self) -> str:
         return f"{self._runs} of {len(self._epochs)} runs"
-
-
-def id_of(config: dict[str, Any]) -> tuple[str, int]:
-    """What tells the runs of one comparison apart."""
-    return str(config["arm"]), int(config["seed"])

@@ -6,17 +6,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
-from ..experiment import Grid, Store, config_hash
+from ..experiment import ExperimentError, Failure, Grid, Store, config_hash
 from ..paper.evidence import Evidence
 from ..paper.experiments import Experiment, named, runs_in_order
 from ..paper.settings import Scale
 from ..training import Config
-from .comparing import FAILED, INTERRUPTED, Failures, Place, executed, executor_for, exit_code
+from .comparing import INTERRUPTED, Failures, Place, executed, executor_for, exit_code, require_device
 from .planning import trial
 from .reproduction_plan import print_reproduction_plan
 from .time_limit import TimeIsUp, interrupted_after
@@ -59,13 +59,9 @@ class Request:
         Experiments in a row that train the same network are one group, so that the GPU stays full between them.
         """
         found = runs_in_order(self.experiments, self.scale).values()
-        runs = chain.from_iterable(sorted(runs, key=_precision) for runs in found)
+        runs = chain.from_iterable(sorted(runs, key=attrgetter("precision")) for runs in found)
         missing = (run for run in runs if config_hash(run.as_dict()) not in evidence.records)
-        return [list(group) for _, group in groupby(missing, _network)]
-
-
-def _precision(config: Config) -> str:
-    return config.precision
+        return [list(group) for _, group in groupby(missing, attrgetter("network"))]
 
 
 def reproduced(request: Request, *, dry_run: bool) -> int:
@@ -86,7 +82,7 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
     runs = sum(map(len, runs_in_order(request.experiments, request.scale).values()))
     console.print(f"{', '.join(request.names)}: {runs} runs, {runs - sum(map(len, missing))} of them done.")
     code = 0 if request.is_rebuild else _trained(console, request, missing)
-    if code not in (INTERRUPTED, FAILED):
+    if code != INTERRUPTED:
         _write(console, request)
     return code
 
@@ -94,41 +90,28 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
 def _trained(console: Console, request: Request, groups: Sequence[list[Config]]) -> int:
     """Train what is missing; nothing is begun where any of it cannot be."""
     for group in groups:
-        if request.place.executor == "local":
-            _require_device(group[0])
+        require_device(group[0], request.place)
         trial(group[0])
 
     def train() -> int:
+        failures: list[Failure] = []
+        code = 0
         try:
-            with interrupted_after(request.minutes):
-                for index, group in enumerate(groups):
-                    if index and group[0].device == "cuda":
-                        _free_gpu()
+            with interrupted_after(request.minutes) as look:
+                for group in groups:
                     grid = Grid(config.as_dict() for config in group)
-                    executed(console, grid, request.store, executor_for(group[0], request.place))
+                    try:
+                        executed(console, grid, request.store, executor_for(group[0], request.place), look)
+                    except ExperimentError as error:  # the others shall not wait for someone to look
+                        failures += error.failures
         except TimeIsUp:
             print("The minutes are up. Nothing is lost: the same command goes on from here.", file=sys.stderr)
-            return INCOMPLETE
-        return 0
+            code = INCOMPLETE
+        if failures:
+            raise ExperimentError(failures, sum(map(len, groups)))
+        return code
 
     return exit_code(train)
-
-
-def _require_device(config: Config) -> None:
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("expected a GPU for the runs that are missing, got none; --device cpu is for small tries")
-
-
-def _network(config: Config) -> Config:
-    """What a place on the GPU is kept for, whatever arm and seed."""
-    return replace(config, arm="baseline", seed=0, epochs=1)
-
-
-def _free_gpu() -> None:
-    """The next networks need the memory."""
-    from ..training.graphs import SLOTS
-
-    SLOTS.drop()
 
 
 def _write(console: Console, request: Request) -> None:

@@ -34,14 +34,13 @@ class PackedGPU:
         from ..training.precision import precision
 
         by_precision = sorted(jobs, key=_precision)
-        for index, ((name, _), group) in enumerate(itertools.groupby(by_precision, key=_kind)):
-            if index:
-                SLOTS.drop()
+        for (name, _), group in itertools.groupby(by_precision, key=_kind):
+            SLOTS.drop()  # those of the networks before: these need the memory
             with precision(name):
                 self._perform(list(group), on_event)
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
-        runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config) + BEING_JUDGED)
+        runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config, len(jobs)) + BEING_JUDGED)
         agenda, crew = Agenda(jobs), _Crew()
         try:
             while agenda or crew.working:
@@ -55,13 +54,13 @@ class PackedGPU:
             crew.stop()
 
 
-def fastest_pack(config: Config) -> int:
-    """How many runs like this one are best done side by side."""
+def fastest_pack(config: Config, most: int) -> int:
+    """How many runs like this one, of so many at most, are best done side by side."""
     if config.get("device") != "cuda":
         return 1
     from ..training.packing import fastest_pack as measured
 
-    return measured(Settings.from_dict(config))
+    return measured(Settings.from_dict(config), most)
 
 
 def _precision(job: Job) -> str:
@@ -105,7 +104,7 @@ class _Crew:
         return job, event
 
     def stop(self) -> None:
-        """Let each run come to the end of its epoch, and no further."""
+        """Let each run come to the end of its epoch, or of its judgement, and no further."""
         self._is_stopping.set()
         for thread in self._threads.values():
             thread.join()

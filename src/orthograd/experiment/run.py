@@ -18,7 +18,7 @@ from ..training.arms import arm_named
 from ..training.checkpoint import Keeper
 from ..training.judgement import source_of_shifts
 from ..training.objective import loss
-from ..training.precision import autocast
+from ..training.precision import autocast, require
 from ..training.steps import one_hot
 
 BINS = 10
@@ -37,6 +37,8 @@ class Folder(Keeper, Protocol):
 def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Train the network of a config, from its checkpoint if there is one; the record says how it went."""
     settings = Config.from_dict(config)
+    if settings.device == "cuda":
+        require(settings.precision)
     task = Task.of(settings)
     with training(settings, task, keeper=folder, report=report) as trained:
         predictions = predicted(trained.model, task, settings)

@@ -12,7 +12,7 @@ from typing import Any
 from ..experiment import Store, config_hash
 from ..report.comparison import ArmPair
 from ..training import Config
-from .bundles import bundle_path, read_bundles, write_bundle
+from .bundles import bundle_path, read_bundle, read_bundles, write_bundle
 from .experiments import EXPERIMENTS, Experiment
 from .settings import Scale
 
@@ -77,13 +77,17 @@ class Evidence:
         return sum(name in self.records for name in hashes), len(hashes)
 
     def write(self, folder: Path, experiments: Iterable[Experiment]) -> list[Path]:
-        """Write a bundle for each setting and arm of these experiments, with all runs of it that are there."""
+        """Write a bundle for each setting and arm of these experiments, with all runs of it that are there.
+
+        Runs that the bundle has and the plan no longer asks for stay in it.
+        """
         written: dict[Path, None] = {}
         for experiment in experiments:
             for setting, arm in product(experiment.settings(self.scale), experiment.arms):
                 path, runs = bundle_path(folder, setting, arm), self.of_setting(setting, arm)
                 if runs and path not in written:
-                    written[write_bundle(path, runs)] = None
+                    before = read_bundle(path) if path.exists() else []
+                    written[write_bundle(path, {run["hash"]: run for run in [*before, *runs]}.values())] = None
         return list(written)
 
     def of_setting(self, setting: str, arm: str) -> list[Record]:

@@ -18,6 +18,7 @@ from .precision import autocast
 Compute = Callable[[nn.Module, Tensor, Tensor, Arm], Tensor]
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
+FORMS = 256
 SETTING_UP = threading.RLock()
 """Held while something is compiled or captured: one at a time in a process."""
 
@@ -51,7 +52,7 @@ def _or_plain(compiled: Callable[..., Tensor], plain: Callable[..., Tensor]) -> 
     def compute(*arguments: object) -> Tensor:
         try:
             return compiled(*arguments)
-        except torch._dynamo.exc.BackendCompilerFailed as error:
+        except torch._dynamo.exc.ShortenTraceback as error:  # no compiler, no Triton, or a GPU too old for it
             warnings.warn(f"going on without compiled kernels, more slowly: {error}", stacklevel=2)
             return plain(*arguments)
 
@@ -67,7 +68,16 @@ def _compiled_loss(name: str) -> Callable[[nn.Module, Tensor, Tensor, float, flo
             logits = model(images)
         return loss(Arm("", "", smoothing=smoothing, focus=focus), logits.float(), targets)
 
-    return torch.compile(compute, dynamic=False)
+    return _compiled(compute)
+
+
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """For many networks, precisions and losses: to dynamo all are one function, whose ninth form it leaves as it is.
+
+    That one would train more slowly, and end in other bits than alone in a process.
+    """
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, FORMS)
+    return torch.compile(function, dynamic=False)
 
 
 def _forward(name: str) -> Forward:
@@ -81,4 +91,4 @@ def _forward(name: str) -> Forward:
 
 @lru_cache
 def _compiled_forward(name: str) -> Forward:
-    return torch.compile(_forward(name), dynamic=False)
+    return _compiled(_forward(name))

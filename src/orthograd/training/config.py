@@ -56,6 +56,11 @@ class Config:
         if self.device == "cpu" and self.precision != "float32":
             raise ValueError(f"expected precision float32 on the CPU, got {self.precision}")
 
+    @property
+    def network(self) -> Config:
+        """What it shares with runs of other arms, seeds and lengths: what a GPU has to make room for."""
+        return replace(self, arm="baseline", seed=0, epochs=1)
+
     def as_dict(self) -> dict[str, Any]:
         """As plain data, in the order of the fields."""
         return asdict(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,19 +29,21 @@ class Draws:
     """The place of the image that it is mixed with, counted from the beginning of its batch."""
     shares: Tensor | None = None
     """How much of itself it keeps."""
+    noise: int = 0
+    """The seed of what the network draws itself, such as dropout."""
 
     @classmethod
     def of(cls, config: Config, arm: Arm, count: int, generator: torch.Generator) -> Draws:
         """The next epoch of ``count`` images; every arm of a seed has the same order, crops and flips."""
         rows = torch.randperm(count, generator=generator)
-        own = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))  # of this arm alone
+        noise = int(torch.randint(2**62, (), generator=generator))  # for what this arm alone draws
         offsets = is_flipped = partners = shares = None
         if config.augmentation == "crop_flip":
             offsets = torch.randint(2 * PADDING + 1, (count, 2), generator=generator)
             is_flipped = torch.rand(count, generator=generator) < 0.5
         if arm.mixing:
-            partners, shares = _mixtures(count, config.batch_size, arm.mixing, own)
-        return cls(rows, offsets, is_flipped, partners, shares)
+            partners, shares = _mixtures(count, config.batch_size, arm.mixing, torch.Generator().manual_seed(noise))
+        return cls(rows, offsets, is_flipped, partners, shares, noise)
 
     def part(self, start: int, stop: int) -> Draws:
         """A batch, or several whole ones."""
@@ -52,7 +55,8 @@ class Draws:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Draws:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: change(value) for name, value in values.items() if value is not None})
+        changed: dict[str, Any] = {name: change(each) for name, each in values.items() if isinstance(each, Tensor)}
+        return replace(self, **changed)
 
 
 def _mixtures(count: int, batch_size: int, strength: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:

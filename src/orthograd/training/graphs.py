@@ -7,9 +7,11 @@ are captured once; several slots train side by side, each on its stream, since o
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +20,13 @@ from .arms import arm_named
 from .compilation import SETTING_UP, forward_and_loss
 from .config import Config
 from .draws import Draws
+from .memory import is_full
 from .objective import optimizer_of
 from .preparation import prepared
 from .steps import one_hot
 from .task import Task, initial_model
 
+Kind = tuple[Config, int]
 WARM_UP = 3  # steps before a capture, in which libraries set themselves up
 
 
@@ -38,9 +42,18 @@ class Slot:
         self.model = initial_model(config, task.dataset).cuda().train()
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         _drop_counters(self.model)
+        if any(isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p for layer in self.model.modules()):
+            warnings.warn("dropout on a GPU: runs share its dice, and none ends the same twice", stacklevel=2)
         self.optimizer = optimizer_of(config, self.model)
         self._total = torch.zeros((), device="cuda")
         self._graphs: dict[int, _Step] = {}
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Its stream is the current one, and has done all of it after the block."""
+        with torch.cuda.stream(self.stream):
+            yield
+            self.stream.synchronize()
 
     def begin(self, config: Config, task: Task) -> None:
         """Put the run of another seed in the place of the last one."""
@@ -103,40 +116,62 @@ class _Step:
 class Slots:
     """The slots of this process, lent to one run at a time."""
 
-    def __init__(self) -> None:
-        self._free: dict[tuple[Config, int], list[Slot]] = {}
-        self._lock = threading.Lock()
+    def __init__(self, make: Callable[[Config, Task], Slot] = Slot) -> None:
+        self._make = make
+        self._free: dict[Kind, list[Slot]] = {}
+        self._lent = self._returned = 0
+        self._changed = threading.Condition()
 
     @contextmanager
-    def lent(self, config: Config, task: Task) -> Iterator[Slot]:
-        """A slot at the beginning of the run; inside the block its stream is the current one."""
-        kind = dataclasses.replace(config, seed=0, epochs=1), len(task.labels)
-        with SETTING_UP:
-            slot = None
-            with suppress(torch.OutOfMemoryError):
-                slot = self._begun(kind, config, task)
-            if slot is None:
-                self.drop()  # of other arms, perhaps: then there is room
-                slot = self._begun(kind, config, task)
-        with torch.cuda.stream(slot.stream):
-            yield slot
-            slot.stream.synchronize()
-        with self._lock:  # after an error it is not lent again
-            self._free.setdefault(kind, []).append(slot)
+    def lent(self, config: Config, task: Task, *, waits: bool = False) -> Iterator[Slot]:
+        """A slot at the beginning of the run; inside the block its stream is the current one.
 
-    def _begun(self, kind: tuple[Config, int], config: Config, task: Task) -> Slot:
-        with self._lock:
+        On a full GPU a run may wait until another one gives its slot back; what holds some itself must not.
+        """
+        kind = dataclasses.replace(config, seed=0, epochs=1), len(task.labels)
+        slot = self._had(kind, config, task, waits)
+        try:
+            with slot.current():
+                yield slot
+            with self._changed:  # after an error it is not lent again
+                self._free.setdefault(kind, []).append(slot)
+        finally:
+            del slot
+            with self._changed:
+                self._lent, self._returned = self._lent - 1, self._returned + 1
+                self._changed.notify_all()
+
+    def _had(self, kind: Kind, config: Config, task: Task, waits: bool) -> Slot:
+        while True:
+            returned = self._returned
+            with SETTING_UP:
+                for is_last in (False, True):
+                    try:
+                        return self._begun(kind, config, task)
+                    except RuntimeError as error:
+                        if not is_full(error) or (is_last and not (waits and self._lent)):
+                            raise
+                    self.drop()  # of other arms, perhaps: then there is room
+            with self._changed:  # not while setting up is held, which those that are to come back need as well
+                while self._returned == returned:
+                    self._changed.wait()
+
+    def _begun(self, kind: Kind, config: Config, task: Task) -> Slot:
+        with self._changed:
             free = self._free.get(kind)
-            slot = free.pop() if free else Slot(config, task)
-        with torch.cuda.stream(slot.stream):
+            slot = free.pop() if free else None
+        slot = slot or self._make(config, task)
+        with slot.current():
             slot.begin(config, task)
-            slot.stream.synchronize()
+        with self._changed:
+            self._lent += 1
         return slot
 
     def drop(self) -> None:
         """Give the memory back of those that nobody has."""
-        with self._lock:
+        with self._changed:
             self._free.clear()
+        gc.collect()  # an optimizer and what is attached to it know each other
         torch.cuda.empty_cache()
 
 

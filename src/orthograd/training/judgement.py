@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ def judged_by(config: Config, data: Dataset) -> Iterator[Images]:
 
 def source_of_shifts(config: Config) -> str:
     """Where shifted images come from: "official" files, files "made" before, or "made" as they are needed."""
-    if config.shifts == "cifar10c" and config.dataset == "cifar10":
+    if config.shifts == "cifar10c" and _is_read(config.dataset):
         from ..datasets import cifar10c
 
         return cifar10c.source() or "made"
@@ -56,11 +57,44 @@ def _corrupted(dataset: str, device: str, shared: _Shared) -> list[Images]:
 
     images = shared.data.test_images
     found = []
-    for name in corruption.CORRUPTIONS:
-        for severity in corruption.SEVERITIES:
-            if dataset == "cifar10" and cifar10c.source() is not None:
-                made = cifar10c.load(name, severity)[0].to(device)
-            else:
-                made = corruption.corrupt(images.to(device), name, severity=severity)
-            found.append((f"{name}.{severity}", made))
+    for name, severity in _ways():
+        if _is_read(dataset):
+            made = cifar10c.load(name, severity)[0].to(device)
+        else:
+            made = corruption.corrupt(images.to(device), name, severity=severity)
+        found.append((f"{name}.{severity}", made))
     return found
+
+
+def check_shifts(config: Config, data: Dataset) -> None:
+    """Refuse what a network could not be judged by, before it is trained."""
+    if config.shifts == "cifar10c":
+        _check_corruptions(config.dataset, _Shared(data))
+
+
+@lru_cache(maxsize=1)
+def _check_corruptions(dataset: str, shared: _Shared) -> None:
+    from .. import corruption
+    from ..datasets import cifar10c
+
+    if not _is_read(dataset):
+        for name in corruption.CORRUPTIONS:
+            corruption.corrupt(shared.data.test_images[:1], name, severity=1)
+        return
+    for name, severity in _ways():
+        if (found := len(cifar10c.load(name, severity)[1])) != len(shared.data.test_labels):
+            expected = f"{len(shared.data.test_labels)} images under {name}, as there are test images"
+            raise ValueError(f"{cifar10c.place()}: expected {expected}, got {found}")
+
+
+def _ways() -> Iterator[tuple[str, int]]:
+    from .. import corruption
+
+    return product(corruption.CORRUPTIONS, corruption.SEVERITIES)
+
+
+def _is_read(dataset: str) -> bool:
+    """Whether corrupted images lie on the disk, as they may for CIFAR-10."""
+    from ..datasets import cifar10c
+
+    return dataset == "cifar10" and cifar10c.source() is not None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import repeat
 
 import torch
 
@@ -13,6 +13,7 @@ from .arms import arm_named
 from .config import Config
 from .draws import Draws
 from .graphs import SLOTS, Slot
+from .memory import is_full
 from .task import Task
 
 SIZES = (1, 2, 3, 4, 6, 8)
@@ -20,25 +21,28 @@ WORTH_IT = 1.03
 """Gain in speed for which a larger pack is taken."""
 GOING_ON = 1.02
 """Gain from one size to the next for which a still larger one is tried."""
-_FOUND: dict[Config, int] = {}
+_FOUND: dict[tuple[Config, int], int] = {}
 
 
-def fastest_pack(config: Config) -> int:
-    """How many runs like this one are best done at once; what was set up to find out is used again.
+def fastest_pack(config: Config, most: int = SIZES[-1]) -> int:
+    """How many runs like this one, of so many at most, are best done at once; what was set up is used again.
 
     Found out once a process for each network: what arms and seeds change does not matter here.
     """
-    kind = dataclasses.replace(config, arm="baseline", seed=0, epochs=1)
+    most = min(most, SIZES[-1])
+    if most == 1:
+        return 1
+    kind = config.network, most
     if kind not in _FOUND:
-        _FOUND[kind] = Packs(config, Task.of(config)).fastest
+        _FOUND[kind] = Packs(config, Task.of(config), most).fastest
     return _FOUND[kind]
 
 
 class Packs:
     """Epochs of ever more runs at once, tried until that gets no faster."""
 
-    def __init__(self, config: Config, task: Task) -> None:
-        self._config, self._task = config, task
+    def __init__(self, config: Config, task: Task, most: int = SIZES[-1]) -> None:
+        self._config, self._task, self._most = config, task, most
         self.seconds_a_run: dict[int, float] = {}
         """Seconds of an epoch over the number of runs at once."""
         with ExitStack() as lent:
@@ -52,17 +56,18 @@ class Packs:
 
     def _try(self, lent: ExitStack) -> None:
         slots: list[Slot] = []
-        for size in SIZES:
+        for size in (size for size in SIZES if size <= self._most):
             try:
                 while len(slots) < size:
                     slots.append(lent.enter_context(SLOTS.lent(self._config, self._task)))
-            except torch.OutOfMemoryError:
-                if not slots:
+                found = self._seconds(slots) / size
+            except RuntimeError as error:
+                if not self.seconds_a_run or not is_full(error):
                     raise
                 return
             best = min(self.seconds_a_run.values(), default=float("inf"))
-            self.seconds_a_run[size] = self._seconds(slots) / size
-            if best < GOING_ON * self.seconds_a_run[size]:
+            self.seconds_a_run[size] = found
+            if best < GOING_ON * found:
                 return
 
     def _seconds(self, slots: list[Slot]) -> float:
@@ -74,14 +79,11 @@ class Packs:
 
 def epoch_of_all(slots: list[Slot], draws: Draws) -> float:
     """Seconds for an epoch of every slot, all at once."""
-    threads = [threading.Thread(target=_epoch, args=(slot, draws)) for slot in slots]
     torch.cuda.synchronize()
-    started = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - started
+    with ThreadPoolExecutor(len(slots)) as threads:
+        started = time.perf_counter()
+        list(threads.map(_epoch, slots, repeat(draws)))  # an error in one of them is raised here
+        return time.perf_counter() - started
 
 
 def _epoch(slot: Slot, draws: Draws) -> None:

@@ -14,13 +14,29 @@ def precision(name: str) -> Iterator[None]:
 
     Convolutions take deterministic ways only, so that a run ends in the same bits whatever runs beside it.
     """
-    backend = torch.backends.cudnn
-    before = backend.allow_tf32, backend.deterministic, backend.benchmark
-    backend.allow_tf32, backend.deterministic, backend.benchmark = name != "float32", True, False
+    before = _settings()
+    _set(name != "float32", False, True, False)
     try:
         yield
     finally:
-        backend.allow_tf32, backend.deterministic, backend.benchmark = before
+        _set(*before)
+
+
+def require(name: str) -> None:
+    """Refuse to go on where the GPU does not multiply as said, or not the same way each time."""
+    if _settings() != (name != "float32", False, True, False):
+        raise ValueError(f'expected the GPU set up by `precision("{name}")`, as `PackedGPU` does it, got it otherwise')
+
+
+def _settings() -> tuple[bool, bool, bool, bool]:
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    return convolutions.allow_tf32, products.allow_tf32, convolutions.deterministic, convolutions.benchmark
+
+
+def _set(convolutions: bool, products: bool, is_deterministic: bool, tries: bool) -> None:
+    """Products are float32 in PyTorch unless the environment says otherwise, as in some containers."""
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolutions, products
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = is_deterministic, tries
 
 
 def autocast(name: str) -> torch.autocast:

@@ -12,6 +12,7 @@ from ..datasets import Dataset
 from .compilation import SETTING_UP, forward
 from .config import Config
 from .judgement import judged_by
+from .memory import is_full
 from .task import Task
 
 BATCH = {"cpu": 1024, "cuda": 5000}
@@ -22,6 +23,18 @@ _ONE_AT_A_TIME = Lock()
 @torch.no_grad()
 def predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor]:
     """Logits and labels, on the CPU: of clean test images, of every shift at every severity, of held-out images."""
+    try:
+        return _predicted(model, task, config)
+    except RuntimeError as error:
+        if config.device == "cpu" or not is_full(error):
+            raise
+    from .graphs import SLOTS
+
+    SLOTS.drop()  # networks that nobody trains make room
+    return _predicted(model, task, config)
+
+
+def _predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor]:
     answer = partial(logits, model, task.dataset, config=config, is_compiled=config.shifts == "cifar10c")
     with _ONE_AT_A_TIME:
         sets = judged_by(config, task.dataset)

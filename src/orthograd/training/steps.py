@@ -16,7 +16,7 @@ from .config import Config
 from .draws import Draws
 from .objective import loss, optimizer_of
 from .preparation import prepared
-from .task import Task, initial_model
+from .task import Task, initial_model, seeded
 
 
 class Steps(Protocol):
@@ -43,6 +43,10 @@ class EagerSteps:
 
     def epoch(self, draws: Draws) -> float:
         """See `Steps.epoch`."""
+        with seeded(draws.noise):
+            return self._loss(draws)
+
+    def _loss(self, draws: Draws) -> float:
         size, total = self._config.batch_size, 0.0
         for start in range(0, len(self._targets), size):
             part = draws.part(start, start + size)
@@ -65,7 +69,7 @@ def steps_of(config: Config, task: Task) -> Iterator[Steps]:
         raise ValueError("expected a GPU for device cuda, got a machine or a PyTorch without one")
     from .graphs import SLOTS
 
-    with SLOTS.lent(config, task) as slot:
+    with SLOTS.lent(config, task, waits=True) as slot:
         yield slot
 
 

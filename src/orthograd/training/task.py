@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -40,15 +42,35 @@ class Task:
         if config.labels_per_class == 0:
             return cls(data, data.train_images, data.train_labels, data.test_images[:0], data.test_labels[:0])
         images, labels, left = data.few(config.labels_per_class, seed=config.seed)
-        return cls(data, images, labels, data.train_images[left[:HELD_OUT]], data.train_labels[left[:HELD_OUT]])
+        held_out = _held_out(data.train_labels, left)
+        return cls(data, images, labels, data.train_images[held_out], data.train_labels[held_out])
+
+
+def _held_out(labels: Tensor, left: Tensor) -> Tensor:
+    """The first ones left, or ones spread over all of them where the first do not have every class: data may be sorted.
+
+    >>> _held_out(torch.arange(20_000) // 10_000, torch.arange(20_000))[[0, 1, -1]].tolist()
+    [0, 4, 19996]
+    """
+    first = left[:HELD_OUT]
+    if len(labels[first].unique()) == len(labels[left].unique()):
+        return first
+    return left[torch.arange(HELD_OUT) * len(left) // HELD_OUT]
 
 
 def initial_model(config: Config, data: Dataset) -> nn.Module:
     """The network before training, which depends on the seed and not on the arm."""
     make = found(config.model, MODELS, "a model")
-    with _GLOBAL_RANDOM_NUMBERS, torch.random.fork_rng(devices=[]):  # runs in other threads make theirs
-        torch.manual_seed(config.seed)
+    with seeded(config.seed):
         model = make(data.shape, data.classes)
     if not isinstance(model, nn.Module):
         raise ValueError(f"expected {config.model} to make a torch.nn.Module, got {type(model).__name__}")
     return model
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """What is drawn on the CPU inside depends on the seed alone; the world's random numbers are left as they were."""
+    with _GLOBAL_RANDOM_NUMBERS, torch.random.fork_rng(devices=[]):  # runs in other threads have theirs
+        torch.default_generator.manual_seed(seed)
+        yield
