@@ -92,6 +92,7 @@ def test_what_is_finished_is_not_done_again_and_more_seeds_are_added(finished):
         (["--labels-per-class", "500"], "expected 500 training images of class"),
         (["--dataset", "no.such:thing"], "No module named"),
         (["--corruptions"], "expected images of torch.uint8"),
+        (["--momentum", "1"], "expected momentum below 1"),
     ],
 )
 def test_what_cannot_be_compared_is_named_before_anything_is_trained(tmp_path, arguments, words):
@@ -108,6 +109,20 @@ def test_a_missing_gpu_is_named(tmp_path, more):
     assert done.exit_code == 2
     assert "expected a GPU for these runs, got none" in " ".join(done.output.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_named_once(tmp_path):
+    (tmp_path / "file").touch()
+    done = invoked(*TINY, "--out", tmp_path / "file")
+    assert done.exit_code == 2
+    assert "file" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_training_that_diverges_is_called_so(tmp_path):
+    done = invoked(*TINY, "--learning-rate", "100000", "--out", tmp_path)
+    assert done.exit_code == 1
+    assert "training diverged: the loss of epoch 1 is nan, at learning_rate 100000" in done.output
 
 
 def test_an_edited_record_is_named_and_refused(tmp_path):

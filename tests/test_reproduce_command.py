@@ -113,6 +113,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
+    assert "In the repository, where docs/results/training-h200.json lies, more is known" in said
     assert "320 runs to do. Minutes of the GPU: ? for 320 runs (not measured yet)" in said
     assert not (tmp_path / "none").exists()
 
@@ -179,7 +180,14 @@ def test_exported_records_count_as_done_and_everything_is_made_from_them_alone(t
     ("arguments", "words"),
     [
         (["table2"], "expected an experiment among table1"),
-        (["table1", *TINY, "--export", "records"], "expected the paper's setting, on a GPU in tf32"),
+        (
+            ["table1", *TINY, "--export", "records"],
+            "expected the paper's setting, on a GPU, for records to export",
+        ),
+        (["table1", "--dry-run", "--precision", "tf32", "--export", "records"], "to export, got tf32 for all"),
+        (["table1", "--dry-run", "--export", "README.md"], "README.md: expected a folder of records, got a file"),
+        (["table1", "--dry-run", "--model", "resnet"], "expected a model among cnn"),
+        (["table1", "--rebuild", "--export", "nowhere"], "expected records of finished runs to make a page of in"),
         (["table1", *TINY, "--model", "resnet"], "expected a model among cnn"),
         (["table1", *TINY, "--shifts", "fog"], "expected shifts among none"),
         (

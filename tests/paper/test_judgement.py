@@ -49,7 +49,8 @@ def test_another_height_and_the_wrong_sign_is_not_reproduced():
 
 def test_where_neither_finds_a_difference_another_height_is_of_another_size():
     same = [1.0, 1.2, 0.8, 1.0], [1.01, 1.21, 0.81, 1.01]
-    assert verdicts(row("5.02", "5.00", p="0.5"), *same) == ["same direction, different size"] * 2
+    assert verdicts(row("5.02", "5.00", p="0.5"), *same) == ["no difference in either, different size"] * 2
+    assert verdicts(row("5.00", "5.02", p="0.5"), *same) == ["same direction, different size"] * 2
 
 
 def test_fewer_than_two_seeds_are_missing():

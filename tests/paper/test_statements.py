@@ -48,6 +48,10 @@ def test_no_difference_where_none_is_claimed():
 
 def test_the_long_runs():
     worse = evidence(extended={"top1_accuracy": 0.4}, table1={})
-    assert verdicts(worse, "extended") == ["not reproduced", "not reproduced"]
+    assert verdicts(worse, "extended") == ["not reproduced"] * 3
     better = evidence(extended={"top1_accuracy": 0.9}, table1={})
-    assert verdicts(better, "extended") == ["not reproduced", "reproduced"]  # better on clean images too
+    assert verdicts(better, "extended") == ["not reproduced", "not reproduced", "reproduced"]  # better on clean ones
+    calm = evidence(extended={"loss": 0.4, "ece": 0.4}, table1={})
+    assert verdicts(calm, "extended")[1] == "reproduced"
+    _, (_, (_, reason)), _ = checked(evidence(extended={"loss": 0.4, "ece": 0.6}, table1={}), "extended")
+    assert reason.startswith("the other way round: ECE at severity 2, ECE at severity 3")

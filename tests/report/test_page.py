@@ -163,7 +163,10 @@ def test_the_headline_says_what_is_worse_as_plainly_as_what_is_better(ece, corre
     records = runs(seeds=range(6))
     for run in records:
         arm, wobble = run["config"]["arm"] == "orthograd", 1e-3 * (run["config"]["seed"] % 3)
-        run["metrics"]["clean"] |= {"ece": ece[arm] + wobble * (arm + 1), "top1_accuracy": correct[arm] + wobble}
+        run["metrics"]["clean"] |= {
+            "ece": ece[arm] + wobble * (arm + 1),
+            "top1_accuracy": correct[arm] + wobble * (arm + 1),
+        }
     table = paired(records).clean()
     assert headline(table, NAMES) == said
     first, second = calibration(table, NAMES), accuracy(table, NAMES)

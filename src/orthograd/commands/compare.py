@@ -50,7 +50,8 @@ def compare(
         "cpu"
     ),
     precision: Annotated[
-        Text, typer.Option(rich_help_panel=WHERE, help=f"Of a GPU: {', '.join(CHOICES['precision'])}. [default: tf32]")
+        Text,
+        typer.Option(rich_help_panel=WHERE, help=f"Of a GPU: {', '.join(CHOICES['precision'])}. \\[default: tf32]"),
     ] = None,
     workers: Workers = None,
     executor: Executor = "local",

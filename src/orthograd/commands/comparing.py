@@ -25,6 +25,7 @@ from ..experiment import (
     StoreError,
     execute,
 )
+from ..experiment.problems import naming
 from ..experiment.run import run
 from ..training import Config
 from .planning import planned, print_plan
@@ -112,6 +113,8 @@ def executed(
     console: Console, grid: Grid, store: Store, executor: Executor, look: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
     """Say how much there is to do, do it under a progress bar, looking whether to stop; the records."""
+    with naming(store.folder, "be made"):  # once, and not in every run anew
+        store.folder.mkdir(parents=True, exist_ok=True)
     plan = grid.plan(store)
     done = f", {len(plan.finished)} of them done" if plan.finished else ""
     console.print(f"{len(grid)} runs{done}, in {store.folder}", soft_wrap=True)

@@ -32,8 +32,12 @@ def trial(config: Config) -> None:
     """Refuse what cannot be trained, before anything is."""
     arm_named(config.arm)
     task = Task.of(config)
-    logits = initial_model(config, task.dataset)(task.dataset.normalised(task.images[:TRIAL]))
-    expected = len(task.images[:TRIAL]), task.dataset.classes
+    model, images = initial_model(config, task.dataset), task.dataset.normalised(task.images[:TRIAL])
+    expected = len(images), task.dataset.classes
+    try:
+        logits = model(images)
+    except RuntimeError as error:
+        raise ValueError(f"expected {config.model} to take images {tuple(images.shape)}, got {error}") from error
     if not isinstance(logits, torch.Tensor) or logits.shape != expected:
         found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise ValueError(f"expected {config.model} to give logits {expected}, got {found}")

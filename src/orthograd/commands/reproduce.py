@@ -23,7 +23,8 @@ def reproduce(
         typer.Argument(
             metavar="NAME",
             help="table1, temperature, corruption, renormalisation, extended, wideresnet; beyond the paper precision, "
-            "adamw, resnet50, layers, layers_wideresnet, full_data, granularity, rivals; or paper, beyond, all.",
+            "adamw, resnet50, layers, layers_wideresnet, full_data, granularity, rivals; the figures reliability and "
+            "overtrained; or paper, beyond, all.",
         ),
     ],
     seeds: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=2, help="Seeds of each arm.")] = None,

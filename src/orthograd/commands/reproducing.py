@@ -16,6 +16,7 @@ from ..paper.evidence import Evidence
 from ..paper.experiments import Experiment, named, runs_in_order
 from ..paper.settings import Scale
 from ..training import Config
+from ..training.task import check_names
 from .comparing import INTERRUPTED, Failures, Place, executed, executor_for, exit_code, require_device
 from .planning import trial
 from .reproduction_plan import print_reproduction_plan
@@ -58,8 +59,8 @@ class Request:
 
         Experiments in a row that train the same network are one group, so that the GPU stays full between them.
         """
-        found = runs_in_order(self.experiments, self.scale).values()
-        runs = chain.from_iterable(sorted(runs, key=attrgetter("precision")) for runs in found)
+        planned = runs_in_order(self.experiments, self.scale).values()
+        runs = chain.from_iterable(sorted(runs, key=attrgetter("precision")) for runs in planned)
         missing = (run for run in runs if config_hash(run.as_dict()) not in evidence.records)
         return [list(group) for _, group in groupby(missing, attrgetter("network"))]
 
@@ -68,16 +69,25 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
     """Do all that the command does; its exit code."""
     console = Console()
     if request.export is not None and replace(request.scale, seeds=None) != Scale():
-        raise ValueError(f"expected the paper's setting, on a GPU in tf32, for records to export, got {request.scale}")
+        chosen = (request.scale.device, request.scale.precision)
+        told = dict.fromkeys([*request.scale.departures, *(f"{name} for all" for name in chosen if name)])
+        raise ValueError(f"expected the paper's setting, on a GPU, for records to export, got {', '.join(told)}")
     if request.scale.has_one_precision and "precision" in request.names:
         given = "a CPU" if request.scale.device == "cpu" else f"--precision {request.scale.precision}"
         raise ValueError(f"expected a GPU and no --precision where float32, tf32 and bf16 are compared, got {given}")
+    if request.export is not None and request.export.exists() and not request.export.is_dir():
+        raise ValueError(f"{request.export}: expected a folder of records, got a file")
     evidence = request.evidence()
     if dry_run:
+        for group in request.missing(evidence):
+            check_names(group[0])
         print_reproduction_plan(console, request.experiments, evidence)
         return 0
     if request.scale.departures:
         console.print(f"Not the paper's setting: {', '.join(request.scale.departures)}.", soft_wrap=True)
+    if request.is_rebuild and not evidence.records:
+        places = " or ".join(str(place) for place in (request.store.folder, request.export) if place is not None)
+        raise ValueError(f"expected records of finished runs to make a page of in {places}, got none")
     missing = request.missing(evidence)
     runs = sum(map(len, runs_in_order(request.experiments, request.scale).values()))
     console.print(f"{', '.join(request.names)}: {runs} runs, {runs - sum(map(len, missing))} of them done.")

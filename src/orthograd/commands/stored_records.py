@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..experiment import StoreError, config_hash
-from ..experiment.plain import canonical_json, read_object, sha256
+from ..experiment import StoreError
+from ..experiment.plain import read_object
+from ..experiment.record import check_hashes
+from ..paper.bundles import FORMAT
 
 NEEDED = ("config", "hash", "metrics", "after_temperature", "losses", "sha256")
 
@@ -31,15 +33,14 @@ def store_in(folder: Path) -> Path:
 def _read(path: Path) -> dict[str, Any] | None:
     """A sound record, or None where the file is something else, such as the summary of a comparison."""
     record = read_object(path)
+    if record.get("format") == FORMAT:
+        raise StoreError(
+            f"{path}: expected the record of one run, got those of many; "
+            f"`orthograd reproduce all --rebuild --export {path.parent}` makes a page of them"
+        )
     if "sha256" not in record and path.name != "record.json":
         return None
     if missing := [name for name in NEEDED if name not in record]:
         raise StoreError(f"{path}: expected the record of a comparison's run, got none of {', '.join(missing)}")
-    content = {name: part for name, part in record.items() if name != "sha256"}
-    if record["sha256"] != sha256(canonical_json(content, name="record").encode()):
-        raise StoreError(f"{path}: was changed after it was written: its contents do not have the hash it states")
-    if record["hash"] != config_hash(record["config"]):
-        raise StoreError(
-            f"{path}: expected the hash {config_hash(record['config'])} of its config, got {record['hash']}"
-        )
+    check_hashes(record, str(path))
     return record

@@ -54,8 +54,13 @@ def tables(results: Results, *, width: int) -> Iterator[Table]:
 def notes(results: Results) -> Iterator[str]:
     """What to know to read the tables."""
     first, settings = results.columns[0], results.settings
-    sizes = {f"{column.metrics.samples:,} samples, {column.metrics.classes} classes" for column in results.columns}
-    yield f"{'; '.join(sorted(sizes))}; {settings.bins} bins."
+    sizes = {
+        column.name: f"{column.metrics.samples:,} samples, {column.metrics.classes} classes"
+        for column in results.columns
+    }
+    each = (f"{name}: {size}" for name, size in sizes.items())
+    told = "; ".join(each) if len(set(sizes.values())) > 1 else sizes[first.name]
+    yield f"{told}; {settings.bins} bins."
     yield from _notes_on_temperatures(results)
     yield "↓ lower is better, ↑ higher is better; --explain says what each number means."
     if settings.resamples:

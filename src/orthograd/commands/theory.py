@@ -17,7 +17,10 @@ NAMES = "convergence, wandering, length, renormalization, boundary"
 def theory(
     out: Annotated[Path, typer.Option(help="Folder for the figures and theory.json.")] = Path("theory"),
     only: Annotated[Optional[str], typer.Option(help=f"One of {NAMES}; all if not given.")] = None,  # noqa: UP045 typer reads it on 3.10
-    document: Annotated[Optional[Path], typer.Option(help="Also write the tables into this Markdown file.")] = None,  # noqa: UP045
+    document: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(exists=True, dir_okay=False, help="Also write the tables into this Markdown file, at its marks."),
+    ] = None,
 ) -> None:
     """Try what the paper's theorems say: on small problems, in float64, on the CPU, in about a minute.
 

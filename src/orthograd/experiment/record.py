@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,21 @@ def read_record(folder: Path) -> dict[str, Any]:
     record = read_object(path)
     if missing := [name for name in OURS if name not in record]:
         raise StoreError(f"{path}: expected {', '.join(OURS)}, got none of {', '.join(missing)}")
-    if record["sha256"] != _own_hash(record):
-        raise StoreError(f"{path}: was changed after it was written: its contents do not have the hash it states")
-    if record["hash"] != folder.name or record["hash"] != config_hash(record["config"]):
+    check_hashes(record, str(path))
+    if record["hash"] != folder.name:
         raise StoreError(f"{path}: belongs to run {record['hash']}, not to {folder.name}")
     check_config(folder)
     for name, expected in record["files"].items():
         _check_size(folder / name, expected["bytes"])
     return record
+
+
+def check_hashes(record: Mapping[str, Any], where: str) -> None:
+    """A record says by itself what its contents and its config hash to."""
+    if record["sha256"] != _own_hash(record):
+        raise StoreError(f"{where}: was changed after it was written: its contents do not have the hash it states")
+    if record["hash"] != (found := config_hash(record["config"])):
+        raise StoreError(f"{where}: expected the hash {found} of its config, got {record['hash']}")
 
 
 def verify_hashes(folder: Path, record: dict[str, Any]) -> None:
@@ -70,9 +78,9 @@ def _check_size(path: Path, expected: int) -> None:
     with naming(path, "be read"):
         size = path.stat().st_size
     if size != expected:
-        raise StoreError(f"{path}: expected {expected} bytes, got {size}")
+        raise StoreError(f"{path}: expected {expected} bytes, got {size}; without {path.parent} the run is done again")
 
 
-def _own_hash(record: dict[str, Any]) -> str:
+def _own_hash(record: Mapping[str, Any]) -> str:
     content = {name: part for name, part in record.items() if name != "sha256"}
     return sha256(canonical_json(content, name="record").encode())

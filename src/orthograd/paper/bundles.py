@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..experiment import StoreError, config_hash
+from ..experiment import StoreError
 from ..experiment.durable import write
-from ..experiment.plain import canonical_json, read_object, sha256
+from ..experiment.plain import canonical_json, read_object
+from ..experiment.record import check_hashes
 from .columns import as_text, columns_of, rows_of
 
 FORMAT = "runs of orthograd as columns, 1"
@@ -55,14 +56,9 @@ def read_bundles(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _check(path: Path, record: Record) -> None:
-    """A record says by itself what its bytes and its config hash to."""
     if missing := [name for name in ("config", "hash", "sha256", "metrics") if name not in record]:
         raise StoreError(f"{path}: expected whole records, got one without {', '.join(missing)}")
-    content = {name: part for name, part in record.items() if name != "sha256"}
-    if record["sha256"] != sha256(canonical_json(content, name="record").encode()):
-        raise StoreError(f"{path}: the record of run {record['hash']} was changed after it was written")
-    if record["hash"] != config_hash(record["config"]):
-        raise StoreError(f"{path}: the record {record['hash']} belongs to run {config_hash(record['config'])}")
+    check_hashes(record, f"{path}: the record of run {record['hash']}")
 
 
 def _seed(record: Record) -> int:

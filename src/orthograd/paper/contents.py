@@ -23,7 +23,8 @@ RULE = (
     "given our seeds: x̄ ± t s √(1/n + 1/m), 95 %, widened by the paper's rounding, with x̄ and s of our n seeds and m "
     "seeds of the paper. Where the paper calls the difference significant (p ≤ 0.05), ours must have its sign as well.",
     "**Same direction, different size**: outside that range, but our difference between the arms has the sign of the "
-    "paper's, or neither of us finds one by the paper's own test.",
+    "paper's. **No difference in either, different size**: it has not, but neither of us finds a difference by the "
+    "paper's own test.",
     "**Not reproduced**: anything else.",
     "**An effect size is reproduced** if both d differ by no more than their 95 % intervals, added in squares, allow, "
     "and the finding about the difference is the same. Where the paper prints p without d, d is the one that p stands "
@@ -38,18 +39,24 @@ STATISTICS = (
     "unchanged is tested as equality within one point, for no significant difference is no equality."
 )
 
+SHIFTED = (
+    "Corrupted images are CIFAR-10-C's where a run's heading says official. Where it says made, they were made by this "
+    "package from the same test images with the public generator's constants, which gives the same images or, where "
+    "chance has a part, images of the same distribution: see corruptions.md and data.md in the repository's docs."
+)
 
-def contents(evidence: Evidence, *, records: str | None = None) -> list[Block]:
-    """The document; ``records`` is where files of records lie, seen from it."""
-    return list(_contents(evidence, records))
+
+def contents(evidence: Evidence, *, records: str | None = None, with_advice: bool = False) -> list[Block]:
+    """The document; ``records`` is where files of records lie, seen from it. Advice, if there shall be, is by hand."""
+    return [*_contents(evidence, records), *([ByHand("when", "Not written yet.")] if with_advice else [])]
 
 
 def _contents(evidence: Evidence, records: str | None) -> Iterator[Block]:
     yield Heading(1, "The paper, run again")
     yield Words(
-        "Every number of *OrthoGrad Improves Neural Calibration* beside ours. This page is made from the records of "
-        "our runs and from nothing else: `python -m orthograd.paper.document --check` fails where it says something "
-        "that they do not."
+        "Every number of *OrthoGrad Improves Neural Calibration* beside ours, made from the records of the runs and "
+        "from nothing else; only the advice at the end of docs/reproduction.md is written by hand. In the repository "
+        "`python -m orthograd.paper.document --check` fails where that page says something that its records do not."
     )
     if evidence.scale.departures:
         told = ", ".join(evidence.scale.departures)
@@ -57,13 +64,14 @@ def _contents(evidence: Evidence, records: str | None) -> Iterator[Block]:
     yield Heading(2, "What was run")
     yield _overview(evidence, records)
     yield Words(
-        "Minutes are those in which at least one of the runs was at work, whatever else ran beside it. What a run did "
-        "before it was stopped and resumed, and what a process does before its first run, is in no clock: they are a "
-        "little too few."
+        "Minutes are those in which at least one of the runs was at work, whatever else ran beside it. What a process "
+        "does before its first run is in no clock, nor what some runs did before they were stopped and resumed (newer "
+        "records tell that): they are a little too few."
     )
     yield Heading(2, "How it is judged")
     yield Items(RULE)
     yield Words(STATISTICS)
+    yield Words(SHIFTED)
     yield from _summary(evidence)
     for title, is_of_the_paper in (("The paper", True), ("Beyond the paper", False)):
         yield Heading(2, title)
@@ -72,7 +80,6 @@ def _contents(evidence: Evidence, records: str | None) -> Iterator[Block]:
                 yield from part_of(experiment, evidence)
     yield Heading(2, "When to use ⊥Grad, when not")
     yield from _when(evidence)
-    yield ByHand("when", "Not written yet.")
 
 
 def _overview(evidence: Evidence, records: str | None) -> Block:

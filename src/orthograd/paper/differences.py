@@ -11,10 +11,10 @@ from ..calibration import CONVENTIONS
 from ..report.comparison import MARGINS, ArmPair
 from ..statistics import Interval, Verdict, cohens_d, difference_interval, holm, t_test, tost
 from ..statistics.verdict import Direction, verdict_of
+from .judgement import LEVEL
 from .quantities import values_of
 
 Arms = tuple[Sequence[float], Sequence[float]]
-LEVEL = 0.05
 
 
 @dataclass(frozen=True)

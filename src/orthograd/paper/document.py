@@ -21,7 +21,7 @@ NAME, FIGURES, RECORDS = "reproduction.md", "figures/reproduction", "results/rep
 
 def expected_files(docs: Path) -> dict[Path, str]:
     """Every file that the records in a folder of documents make, with its text."""
-    blocks = contents(Evidence.of(Scale(), folder=docs / RECORDS), records=RECORDS)
+    blocks = contents(Evidence.of(Scale(), folder=docs / RECORDS), records=RECORDS, with_advice=True)
     path = docs / NAME
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     pictures = {docs / FIGURES / block.name: block.svg for block in blocks if isinstance(block, Picture)}

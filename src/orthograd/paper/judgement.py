@@ -14,11 +14,17 @@ from ..statistics import Interval, cohens_d, from_effect_size, t_test
 from .claims import Printed, Row
 
 Verdict = Literal[
-    "reproduced", "same direction, different size", "not reproduced", "cannot mean what it says", "still missing"
+    "reproduced",
+    "same direction, different size",
+    "no difference in either, different size",
+    "not reproduced",
+    "cannot mean what it says",
+    "still missing",
 ]
 VERDICTS: tuple[Verdict, ...] = (
     "reproduced",
     "same direction, different size",
+    "no difference in either, different size",
     "not reproduced",
     "cannot mean what it says",
     "still missing",
@@ -39,7 +45,8 @@ def judged_mean(
 ) -> Judged:
     """One of the two means of a row. Inside the expected range, and the finding agrees or none is claimed: reproduced.
 
-    Outside, but with the same finding about the difference, it is of another size; else it is not reproduced.
+    Outside, but with the same finding about the difference (its sign, or none in either), it is of another size; else
+    it is not reproduced.
     """
     values = baseline if printed is row.baseline else candidate
     if min(len(baseline), len(candidate)) < 2:
@@ -48,7 +55,12 @@ def judged_mean(
     is_same = is_same_finding(row, baseline, candidate)
     if printed.value in expected:
         return Judged("reproduced" if is_same or not claims_difference(row) else "not reproduced", expected)
-    return Judged("same direction, different size" if is_same else "not reproduced", expected)
+    return Judged(_of_another_size(row, baseline, candidate) if is_same else "not reproduced", expected)
+
+
+def _of_another_size(row: Row, baseline: Sequence[float], candidate: Sequence[float]) -> Verdict:
+    is_same = _directions_agree(row, baseline, candidate)
+    return "same direction, different size" if is_same else "no difference in either, different size"
 
 
 def expected_mean(values: Sequence[float], seeds: int, *, rounding: float = 0.0) -> Interval:
@@ -71,10 +83,14 @@ def claims_difference(row: Row) -> bool:
 
 def is_same_finding(row: Row, baseline: Sequence[float], candidate: Sequence[float]) -> bool:
     """Whether our difference has the sign of the paper's, or neither of us finds one by the paper's own test."""
-    theirs, ours = row.baseline.value - row.candidate.value, float(np.mean(baseline)) - float(np.mean(candidate))
-    if theirs * ours > 0:
+    if _directions_agree(row, baseline, candidate):
         return True
     return not claims_difference(row) and t_test(baseline, candidate, method="student").p > LEVEL
+
+
+def _directions_agree(row: Row, baseline: Sequence[float], candidate: Sequence[float]) -> bool:
+    theirs, ours = row.baseline.value - row.candidate.value, float(np.mean(baseline)) - float(np.mean(candidate))
+    return theirs * ours > 0
 
 
 def judged_effect(row: Row, seeds: int, baseline: Sequence[float], candidate: Sequence[float]) -> Judged | None:
@@ -95,7 +111,7 @@ def judged_effect(row: Row, seeds: int, baseline: Sequence[float], candidate: Se
     expected = Interval(ours.value - half, ours.value + half)
     if not is_same_finding(row, baseline, candidate):
         return Judged("not reproduced", expected)
-    return Judged("reproduced" if theirs in expected else "same direction, different size", expected)
+    return Judged("reproduced" if theirs in expected else _of_another_size(row, baseline, candidate), expected)
 
 
 def printed_effect(row: Row, seeds: int) -> float | None:

@@ -17,6 +17,7 @@ LOOKS = {
     **{word: (sign, word) for word, sign in SIGNS.items()},
     "reproduced": ("✓", "better"),
     "same direction, different size": ("≈", ""),
+    "no difference in either, different size": ("≈", ""),
     "not reproduced": ("✗", "worse"),
     "cannot mean what it says": ("!", ""),
     "equal": ("=", ""),

@@ -11,10 +11,11 @@ from ..report.comparison import ArmPair
 from ..report.page.tables import typeset
 from .blocks import Block, Words, table
 from .clocks import shares, with_whole_clocks
-from .differences import LEVEL, Difference, differences_of
+from .differences import Difference, differences_of
 from .effects import effects_table, shown
 from .evidence import Evidence
 from .experiments import Experiment
+from .judgement import LEVEL
 from .precisions import COMPARED, NAMES, Comparison, Record, Runs, comparison, default, margin_of
 from .quantities import title_of
 from .settings import SETTINGS

@@ -13,8 +13,8 @@ from ..report.comparison import MARGINS
 from ..report.page.tables import typeset
 from ..statistics import holm, t_test
 from .claims import sections
-from .differences import LEVEL, Arms, Difference, differences
-from .judgement import claims_difference
+from .differences import Arms, Difference, differences
+from .judgement import LEVEL, claims_difference
 from .quantities import ALONE, title_of, values_of
 
 Record = Mapping[str, Any]

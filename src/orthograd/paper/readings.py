@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from ..report.page.tables import typeset
 from ..report.values import is_number
 from ..statistics import Interval
 from .blocks import Block, Words, table
 from .claims import Printed, Row
-from .judgement import expected_mean
+from .judgement import LEVEL, expected_mean
 from .numbers import Answer, Values
 from .quantities import title_of, value_of
 
@@ -22,6 +23,7 @@ Record = Mapping[str, Any]
 Numbers = list[float] | NDArray[np.float64]
 TINY = 1e-12
 """What is left of a variance of zero."""
+OVER_SEEDS = "seeds, their mean confidence and accuracy"
 CORRELATION = "clean.confidence_accuracy_correlation"
 
 
@@ -87,7 +89,7 @@ READINGS: dict[str, Callable[[Sequence[Record]], list[float]]] = {
     "the same on corrupted images of severity 1": _quantity("severity_1.confidence_accuracy_correlation"),
     "images, the rank of their confidence (from ten bins)": _of_runs(_by_rank),
     "ten bins, their confidence and accuracy": _of_runs(_over_bins),
-    "seeds, their mean confidence and accuracy": _over_seeds,
+    OVER_SEEDS: _over_seeds,
 }
 
 
@@ -99,12 +101,18 @@ def other_readings(answer: Answer) -> Iterator[Block]:
         return
     arms = {name: (of(answer.pair.baseline), of(answer.pair.candidate)) for name, of in READINGS.items()}
     known = {name: both for name, both in arms.items() if all(both)}
-    fitting = [f"“{name}”" for name, both in known.items() if all(_fits(row, both, answer))]
+    told = [name for name, both in known.items() if all(_fits(row, both, answer))]
+    fitting = [f"“{name}”" for name in told]
     place = "alone among the rows of the table" if len(outside) == 1 else "as do other rows"
     yield Words(
         f"The paper's {title_of(CORRELATION)} correlations, {row.baseline} and {row.candidate}, lie outside our range, "
         f"{place}. What else they could be of, as far as our records tell (mean, and the range expected of the paper's "
         f"seeds): both numbers fit {' and '.join(fitting) or 'nothing that was tried'}."
+        + (
+            " Over so few seeds a correlation may be nearly anything, so that says little."
+            if OVER_SEEDS in told
+            else ""
+        )
     )
     yield table(
         ("correlation over", *answer.names, "fits"), (_row(name, row, both, answer) for name, both in known.items())
@@ -112,7 +120,9 @@ def other_readings(answer: Answer) -> Iterator[Block]:
 
 
 def _row(name: str, row: Row, both: Values, answer: Answer) -> list[str]:
-    ranges = [_expected(values, printed, answer.section.seeds) for values, printed in _beside(row, both)]
+    ranges = [
+        _expected(values, printed, _seeds(answer), answer.section.seeds) for values, printed in _beside(row, both)
+    ]
     cells = (
         typeset(f"{np.mean(values):.4f} ({low:.4f} to {high:.4f})")
         for values, (low, high) in zip(both, ranges, strict=True)
@@ -124,17 +134,28 @@ def _row(name: str, row: Row, both: Values, answer: Answer) -> list[str]:
 def _fits(row: Row, both: Values, answer: Answer) -> list[bool]:
     """Whether each of the paper's two means lies where it should; nothing known, nothing outside."""
     return [
-        not values or printed.value in _expected(values, printed, answer.section.seeds)
+        not values or printed.value in _expected(values, printed, _seeds(answer), answer.section.seeds)
         for values, printed in _beside(row, both)
     ]
+
+
+def _seeds(answer: Answer) -> int:
+    return 0 if answer.pair is None else len(answer.pair.baseline)
 
 
 def _beside(row: Row, both: Values) -> list[tuple[list[float], Printed]]:
     return list(zip(both, (row.baseline, row.candidate), strict=True))
 
 
-def _expected(values: list[float], printed: Printed, seeds: int) -> Interval:
-    """As means are judged; a number that is of all seeds at once has to print alike."""
+def _expected(values: list[float], printed: Printed, ours: int, seeds: int) -> Interval:
+    """As means are judged; a correlation over all n seeds at once by tanh(atanh r ± z √(1/(n − 3) + 1/(m − 3))).
+
+    Reference: R. A. Fisher, "On the Probable Error of a Coefficient of Correlation", 1921.
+    """
     if len(values) > 1:
         return expected_mean(values, seeds, rounding=printed.rounding)
-    return Interval(values[0] - printed.rounding, values[0] + printed.rounding)
+    if min(ours, seeds) < 4:
+        return Interval(-1.0, 1.0)
+    half = float(stats.norm.isf(LEVEL / 2)) * math.sqrt(1 / (ours - 3) + 1 / (seeds - 3))
+    centre = math.atanh(values[0])
+    return Interval(math.tanh(centre - half) - printed.rounding, math.tanh(centre + half) + printed.rounding)

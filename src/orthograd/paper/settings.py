@@ -58,7 +58,7 @@ class Scale:
 
     @property
     def departures(self) -> list[str]:
-        """What makes this another setting than the paper's, in words; a device by itself does not.
+        """What makes this another setting than the paper's, in words; a device, or its usual precision, does not.
 
         >>> Scale(epochs=2, model="cnn", device="cpu").departures
         ['epochs 2', 'model cnn']
@@ -68,5 +68,5 @@ class Scale:
     def _departures(self) -> Iterator[str]:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None and field.name not in ("device", "precision"):
+            if value is not None and field.name != "device" and (field.name, value) != ("precision", "tf32"):
                 yield f"{field.name.replace('_', ' ')} {value}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -56,8 +57,28 @@ class Comparison:
 
     @property
     def p(self) -> float:
-        """Of the test that decides: the paired t-test, or Welch's where there are no pairs."""
+        """Of the test that decides: the paired t-test, or Welch's where there are no pairs.
+
+        Without any spread a t-test would be sure after two seeds. Then it is the least that a test by ranks can give.
+
+        >>> round(compare([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]).p, 3)  # 2 / 2³
+        0.25
+        """
+        if self.has_no_spread and self.difference:
+            return self._least_p(self.baseline.n, self.candidate.n)
         return (self.paired_test or self.welch_test).p
+
+    @property
+    def equivalence_p(self) -> float | None:
+        """Of the two one-sided t-tests, or the least by ranks where there is no spread; None without a margin."""
+        if self.equivalence is None:
+            return None
+        least = self._least_p(self.baseline.n, self.candidate.n) / 2 if self.has_no_spread else 0.0
+        return max(self.equivalence.p, least)
+
+    def _least_p(self, baseline: int, candidate: int) -> float:
+        """Where all pairs, or all seeds of one arm against the other, say the same."""
+        return min(1.0, 2 / (2**baseline if self.paired else math.comb(baseline + candidate, baseline)))
 
     @property
     def margin(self) -> float | None:
@@ -72,10 +93,8 @@ class Comparison:
     @property
     def is_equivalent(self) -> bool:
         """p of the two one-sided tests < α, with the corrected p where there is one; without a margin never."""
-        if self.equivalence is None:
-            return False
-        corrected = self.corrected_equivalence_p
-        return (self.equivalence.p if corrected is None else corrected) < self.alpha
+        p = self.equivalence_p if self.corrected_equivalence_p is None else self.corrected_equivalence_p
+        return p is not None and p < self.alpha
 
     @property
     def has_no_spread(self) -> bool:
@@ -90,7 +109,7 @@ class Comparison:
         """
         effect = self._deciding_effect
         if math.isinf(effect):
-            return 1.0
+            return float(self.p < self.alpha)
         if self.paired:
             return paired_power(effect, self.baseline.n, alpha=self.alpha)
         return independent_power(effect, self.baseline.n, self.candidate.n, alpha=self.alpha)
@@ -104,7 +123,9 @@ class Comparison:
         effect = self._deciding_effect
         if abs(effect) < 1e-3:
             return None
-        return 2 if math.isinf(effect) else seeds_needed(effect, paired=self.paired, alpha=self.alpha)
+        if math.isinf(effect):
+            return next(seeds for seeds in itertools.count(2) if self._least_p(seeds, seeds) < self.alpha)
+        return seeds_needed(effect, paired=self.paired, alpha=self.alpha)
 
     @property
     def _deciding_effect(self) -> float:

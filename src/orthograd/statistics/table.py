@@ -80,7 +80,7 @@ def compare_table(
 
 def _corrected(rows: list[Comparison]) -> Iterator[Comparison]:
     differences = holm([row.p for row in rows])
-    equivalences = iter(holm([row.equivalence.p for row in rows if row.equivalence]))
+    equivalences = iter(holm([row.equivalence_p for row in rows if row.equivalence_p is not None]))
     for row, p in zip(rows, differences, strict=True):
         equivalence_p = next(equivalences) if row.equivalence else None
         yield replace(row, corrected_p=p, corrected_equivalence_p=equivalence_p)

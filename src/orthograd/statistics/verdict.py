@@ -64,6 +64,8 @@ def _seeds(found: Comparison) -> str:
 
 def _evidence(found: Comparison) -> str:
     test = "paired t-test" if found.paired else "Welch's t-test"
+    if found.has_no_spread and found.difference:
+        test = "test by ranks"
     interval = f"{percent(1 - found.alpha)} interval of baseline − candidate {ends(found.interval)}"
     return f"{interval}; {test} p = {_p(found.p, found.corrected_p)}; d = {number(found.cohens_d.value)}"
 
@@ -75,7 +77,8 @@ def _p(p: float, corrected: float | None) -> str:
 def _remark(found: Comparison) -> str:
     remarks = []
     if found.equivalence is not None:
-        p = _p(found.equivalence.p, found.corrected_equivalence_p)
+        assert found.equivalence_p is not None
+        p = _p(found.equivalence_p, found.corrected_equivalence_p)
         remarks.append(f"TOST p = {p}; {percent(1 - 2 * found.alpha)} interval {ends(found.equivalence.interval)}.")
     elif found.verdict == "undecided":
         remarks.append("No margin was stated, so equivalence was not tested.")
@@ -93,4 +96,5 @@ def _without_spread(found: Comparison) -> str:
     what = "the same in every pair" if found.paired else "without any spread, as neither arm varies over its seeds"
     if found.difference == 0:
         return f"The difference is zero and {what}."
-    return f"The difference is {what}, which makes p 0 and {'d_z' if found.paired else 'd'} infinite."
+    effect = "d_z" if found.paired else "d"
+    return f"The difference is {what}, which makes {effect} infinite; p is the least that ranks can give."

@@ -48,6 +48,8 @@ class Config:
         for name in ("seed", "labels_per_class", "weight_decay", "momentum"):
             if getattr(self, name) < 0:
                 raise ValueError(f"expected {name} not below 0, got {getattr(self, name)}")
+        if self.momentum >= 1:
+            raise ValueError(f"expected momentum below 1, got {self.momentum}")
         if not self.learning_rate > 0:
             raise ValueError(f"expected a learning_rate above 0, got {self.learning_rate}")
         for name, known in CHOICES.items():

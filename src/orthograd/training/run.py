@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,6 +76,11 @@ def _trained(
     kept = time.monotonic()
     while len(losses) < config.epochs:
         losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
+        if not math.isfinite(losses[-1]):
+            raise ArithmeticError(
+                f"training diverged: the loss of epoch {len(losses)} is {losses[-1]}, "
+                f"at learning_rate {config.learning_rate:g} and momentum {config.momentum:g}"
+            )
         if is_due := time.monotonic() - kept >= steps.seconds_between_checkpoints:
             keep()
             kept = time.monotonic()

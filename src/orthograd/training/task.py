@@ -58,6 +58,12 @@ def _held_out(labels: Tensor, left: Tensor) -> Tensor:
     return left[torch.arange(HELD_OUT) * len(left) // HELD_OUT]
 
 
+def check_names(config: Config) -> None:
+    """Refuse a data set or a network that is not there, without making either."""
+    found(config.dataset, DATASETS, "a data set")
+    found(config.model, MODELS, "a model")
+
+
 def initial_model(config: Config, data: Dataset) -> nn.Module:
     """The network before training, which depends on the seed and not on the arm."""
     make = found(config.model, MODELS, "a model")
