@@ -52,11 +52,17 @@ def _or_plain(compiled: Callable[..., Tensor], plain: Callable[..., Tensor]) -> 
     def compute(*arguments: object) -> Tensor:
         try:
             return compiled(*arguments)
-        except torch._dynamo.exc.ShortenTraceback as error:  # no compiler, no Triton, or a GPU too old for it
+        except _not_compiled() as error:
             warnings.warn(f"going on without compiled kernels, more slowly: {error}", stacklevel=2)
             return plain(*arguments)
 
     return compute
+
+
+def _not_compiled() -> tuple[type[Exception], ...]:
+    """What PyTorch raises without a compiler, without Triton, or on a GPU too old for it."""
+    known = torch._dynamo.exc
+    return known.BackendCompilerFailed, getattr(known, "ShortenTraceback", known.BackendCompilerFailed)
 
 
 @lru_cache
@@ -76,7 +82,9 @@ def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     That one would train more slowly, and end in other bits than alone in a process.
     """
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, FORMS)
+    limits = torch._dynamo.config
+    name = "recompile_limit" if hasattr(limits, "recompile_limit") else "cache_size_limit"  # its name before 2.6
+    setattr(limits, name, max(getattr(limits, name), FORMS))
     return torch.compile(function, dynamic=False)
 
 

@@ -34,8 +34,9 @@ def _settings() -> tuple[bool, bool, bool, bool]:
 
 
 def _set(convolutions: bool, products: bool, is_deterministic: bool, tries: bool) -> None:
-    """Products are float32 in PyTorch unless the environment says otherwise, as in some containers."""
-    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolutions, products
+    torch.backends.cudnn.allow_tf32 = convolutions
+    if torch.backends.cuda.matmul.allow_tf32 != products:  # only where the environment has it so, as in some containers
+        torch.backends.cuda.matmul.allow_tf32 = products
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = is_deterministic, tries
 
 

@@ -30,7 +30,8 @@ def predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor]
             raise
     from .graphs import SLOTS
 
-    SLOTS.drop()  # networks that nobody trains make room
+    with SETTING_UP:
+        SLOTS.drop()  # networks that nobody trains make room
     return _predicted(model, task, config)
 
 
