@@ -135,7 +135,7 @@ def test_the_table_has_a_row_for_each_metric_with_its_interval_and_chance(tmp_pa
 def test_files_of_different_sizes_are_told_apart(tmp_path, out):
     large, small = (saved(tmp_path / f"{name}.npz", *predictions(samples=n)) for name, n in (("a", 900), ("b", 80)))
     told = " ".join(run(large, small, "--out", out, "--resamples", 0).output.split())
-    assert "a: 900 samples, 4 classes; b: 80 samples, 4 classes; 10 bins." in told
+    assert "a.npz: 900 samples, 4 classes; b.npz: 80 samples, 4 classes; 10 bins." in told
 
 
 def test_explain_says_what_each_number_means(tmp_path, out):
