@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from scipy import stats
@@ -21,14 +21,7 @@ Verdict = Literal[
     "cannot mean what it says",
     "still missing",
 ]
-VERDICTS: tuple[Verdict, ...] = (
-    "reproduced",
-    "same direction, different size",
-    "no difference in either, different size",
-    "not reproduced",
-    "cannot mean what it says",
-    "still missing",
-)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 LEVEL = 0.05
 
 
