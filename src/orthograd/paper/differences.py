@@ -10,6 +10,7 @@ import numpy as np
 from ..calibration import CONVENTIONS
 from ..report.comparison import MARGINS, ArmPair
 from ..statistics import Interval, Verdict, cohens_d, difference_interval, holm, t_test, tost
+from ..statistics.hypothesis import least_p
 from ..statistics.verdict import Direction, verdict_of
 from .judgement import LEVEL
 from .quantities import values_of
@@ -46,16 +47,32 @@ def differences(arms: Mapping[str, Arms], *, margins: Mapping[str, float] | None
     >>> found["clean.ece"].verdict
     'better'
     """
-    tests = {name: t_test(*pair, method="paired").p for name, pair in arms.items()}
+    tests = {name: _p(*pair) for name, pair in arms.items()}
     corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
     if margins is None:
         margins = {name: margin for name in arms if (margin := MARGINS.get(_metric(name))) is not None}
-    equal = [tost(*arms[name], margin=margin).p for name, margin in margins.items()]
+    equal = [_equivalence_p(*arms[name], margin) for name, margin in margins.items()]
     is_equal = {name: p < LEVEL for name, p in zip(margins, holm(equal), strict=True)}
     return {
         name: _difference(name, pair, tests[name], corrected[name], is_equal=is_equal.get(name, False))
         for name, pair in arms.items()
     }
+
+
+def _p(first: Sequence[float], second: Sequence[float]) -> float:
+    """By pairs, as `statistics.Comparison.p` has it."""
+    found = t_test(first, second, method="paired").p
+    return max(found, least_p(len(first), len(second), paired=True)) if _has_no_spread(first, second) else found
+
+
+def _equivalence_p(first: Sequence[float], second: Sequence[float], margin: float) -> float:
+    found = tost(first, second, margin=margin).p
+    return max(found, least_p(len(first), len(second), paired=True) / 2) if _has_no_spread(first, second) else found
+
+
+def _has_no_spread(first: Sequence[float], second: Sequence[float]) -> bool:
+    interval = difference_interval(first, second, method="paired")
+    return interval.low == interval.high
 
 
 def differences_of(pair: ArmPair, quantities: Sequence[str]) -> dict[str, Difference]:

@@ -13,7 +13,7 @@ from .bootstrap import bootstrap_interval
 from .difference import difference_interval
 from .effect import EffectSize, cohens_d, hedges_g, paired_effect
 from .equivalence import Equivalence, tost
-from .hypothesis import SignificanceTest, t_test, wilcoxon_test
+from .hypothesis import SignificanceTest, least_p, t_test, wilcoxon_test
 from .interval import Interval
 from .power import independent_power, paired_power, seeds_needed
 from .samples import Moments, arms, checked_alpha
@@ -65,7 +65,7 @@ class Comparison:
         0.25
         """
         if self.has_no_spread and self.difference:
-            return self._least_p(self.baseline.n, self.candidate.n)
+            return self._least_p
         return (self.paired_test or self.welch_test).p
 
     @property
@@ -73,12 +73,11 @@ class Comparison:
         """Of the two one-sided t-tests, or the least by ranks where there is no spread; None without a margin."""
         if self.equivalence is None:
             return None
-        least = self._least_p(self.baseline.n, self.candidate.n) / 2 if self.has_no_spread else 0.0
-        return max(self.equivalence.p, least)
+        return max(self.equivalence.p, self._least_p / 2 if self.has_no_spread else 0.0)
 
-    def _least_p(self, baseline: int, candidate: int) -> float:
-        """Where all pairs, or all seeds of one arm against the other, say the same."""
-        return min(1.0, 2 / (2**baseline if self.paired else math.comb(baseline + candidate, baseline)))
+    @property
+    def _least_p(self) -> float:
+        return least_p(self.baseline.n, self.candidate.n, paired=self.paired)
 
     @property
     def margin(self) -> float | None:
@@ -124,7 +123,7 @@ class Comparison:
         if abs(effect) < 1e-3:
             return None
         if math.isinf(effect):
-            return next(seeds for seeds in itertools.count(2) if self._least_p(seeds, seeds) < self.alpha)
+            return next(n for n in itertools.count(2) if least_p(n, n, paired=self.paired) < self.alpha)
         return seeds_needed(effect, paired=self.paired, alpha=self.alpha)
 
     @property
