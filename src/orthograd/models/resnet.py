@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .norm_relu import Ways, walked
+
 Shape = tuple[int, int, int]
 
 
@@ -34,17 +36,17 @@ class Block(nn.Module):
 
     widening = 1
 
-    def __init__(self, residual: nn.Module, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, residual: nn.Sequential, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.residual = residual
         is_same = stride == 1 and inputs == outputs
         self.shortcut = nn.Identity() if is_same else nn.Sequential(*convolution(inputs, outputs, 1, stride))
-        self.relu = nn.ReLU(inplace=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """relu(residual(x) + shortcut(x))."""
-        total: Tensor = self.relu(self.residual(x) + self.shortcut(x))
-        return total
+    def forward(self, ways: Ways) -> Ways:
+        """relu(residual(x) + shortcut(x)), of an x that comes both ways, and for the two ways of the next block."""
+        x, beside = ways
+        shortcut = walked(self.shortcut, beside)[0] if isinstance(self.shortcut, nn.Sequential) else beside
+        return walked(self.residual, x, plus=shortcut, relu=True)
 
 
 class Basic(Block):
@@ -91,7 +93,8 @@ class ResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""
-        logits: Tensor = self.classifier(self.blocks(self.stem(images)).mean((2, 3)))
+        features, _ = self.blocks(walked(self.stem, images))
+        logits: Tensor = self.classifier(features.mean((2, 3)))
         return logits
 
 

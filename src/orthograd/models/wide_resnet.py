@@ -6,8 +6,8 @@ Reference: Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional
 
+from .norm_relu import norm_relu, sum_norm_relu
 from .resnet import Classifier, Shape
 
 
@@ -32,12 +32,12 @@ class Block(nn.Module):
         is_same = stride == 1 and inputs == outputs
         self.shortcut = None if is_same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The sum of both ways; the shortcut's convolution sees what was normalised."""
-        normalised = functional.relu(self.first_norm(x))
+    def forward(self, ways: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+        """Both ways, whose sum is left to the next norm; the shortcut's convolution sees what was normalised."""
+        x, normalised = sum_norm_relu(self.first_norm, *ways)
         shortcut: Tensor = x if self.shortcut is None else self.shortcut(normalised)
-        inner = functional.relu(self.second_norm(self.first(normalised)))
-        return shortcut + self.second(inner)  # type: ignore[no-any-return]
+        inner, _ = norm_relu(self.second_norm, self.first(normalised))
+        return self.second(inner), shortcut
 
 
 class WideResNet(nn.Module):
@@ -59,7 +59,7 @@ class WideResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""
-        features = functional.relu(self.norm(self.blocks(self.stem(images))))
+        _, features = sum_norm_relu(self.norm, *self.blocks((self.stem(images), None)))
         logits: Tensor = self.classifier(features.mean((2, 3)))
         return logits
 

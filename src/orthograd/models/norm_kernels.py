@@ -1,0 +1,182 @@
+"""Batch norm, ReLU and the sums around them as Triton kernels: two launches forward and two backward.
+
+Images lie with their channels last, so a layer's values are a matrix of pixels by channels. A first launch adds up each
+channel: every program the pixels of a stretch, and the last program to end the stretches, in a fixed order whoever is
+last. A second launch goes over all values with what the first one found. By hand, since the compiler needs three
+launches each way, and few of them fill a GPU.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def statistics_kernel(
+    first, second, total, running_mean, running_variance, mean, scale, parts, counters,
+    pixels, channels, stretches, length, epsilon, momentum,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDS: tl.constexpr,
+):  # fmt: skip
+    """Mean and 1/deviation of each channel, running ones too; of first + second, written to total, where it ADDS."""
+    stretch, columns = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    begin, is_channel = stretch * length, columns < channels
+    count = tl.minimum(length, pixels - begin).to(tl.float32)
+    # Sums about one of the values keep their digits where the mean is large.
+    pivot = tl.load(first + begin * channels + columns, mask=is_channel, other=0.0).to(tl.float32)
+    if ADDS:
+        pivot += tl.load(second + begin * channels + columns, mask=is_channel, other=0.0).to(tl.float32)
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    squares = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, length, ROWS):
+        places, inside = _places(begin + start, pixels, channels, columns, ROWS)
+        x = tl.load(first + places, mask=inside, other=0.0)
+        if ADDS:
+            x = (x.to(tl.float32) + tl.load(second + places, mask=inside, other=0.0).to(tl.float32)).to(x.dtype)
+            tl.store(total + places, x, mask=inside)
+        difference = tl.where(inside, x.to(tl.float32) - pivot[None, :], 0.0)
+        sums += difference
+        squares += difference * difference
+    one, two = tl.sum(sums, 0), tl.sum(squares, 0)
+    own = stretch * channels + columns
+    tl.store(parts + own, pivot + one / count, mask=is_channel)
+    tl.store(parts + stretches * channels + own, two - one * one / count, mask=is_channel)
+    if _is_last(counters, stretches):
+        numbers = tl.arange(0, PARTS)
+        counts = tl.maximum(tl.minimum(length, pixels - numbers * length), 0).to(tl.float32)[:, None]
+        means = _column_parts(parts, numbers, columns, channels, stretches)
+        spreads = _column_parts(parts + stretches * channels, numbers, columns, channels, stretches)
+        center = tl.sum(counts * means, 0) / pixels
+        spread = tl.sum(spreads + counts * (means - center[None, :]) * (means - center[None, :]), 0)
+        tl.store(mean + columns, center, mask=is_channel)
+        tl.store(scale + columns, 1.0 / tl.sqrt(spread / pixels + epsilon), mask=is_channel)
+        before = tl.load(running_mean + columns, mask=is_channel)
+        tl.store(running_mean + columns, before + momentum * (center - before), mask=is_channel)
+        before = tl.load(running_variance + columns, mask=is_channel)
+        tl.store(running_variance + columns, before + momentum * (spread / (pixels - 1) - before), mask=is_channel)
+
+
+@triton.jit
+def normalise_kernel(
+    values, plus, out, weight, bias, mean, scale, pixels, channels,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDS: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """relu(norm(values) + plus), or without the ReLU."""
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    factor, shift, _, _ = _line(weight, bias, mean, scale, columns, channels)
+    places, inside = _places(tl.program_id(0) * ROWS, pixels, channels, columns, ROWS)
+    x = tl.load(values + places, mask=inside)
+    y = x.to(tl.float32) * factor[None, :] + shift[None, :]
+    if ADDS:
+        y += tl.load(plus + places, mask=inside).to(tl.float32)
+    if RELU:
+        y = tl.where(y > 0, y, 0.0)
+    tl.store(out + places, y.to(x.dtype), mask=inside)
+
+
+@triton.jit
+def sums_kernel(
+    slope, other_slope, values, out, weight, bias, mean, scale, weight_slope, bias_slope, parts, counters,
+    pixels, channels, stretches, length,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """The slopes of weight and bias: of each channel the sum of slopes behind the ReLU, and of slopes times values."""
+    stretch, columns = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    factor, shift, center, inverse = _line(weight, bias, mean, scale, columns, channels)
+    slopes = tl.zeros([ROWS, COLUMNS], tl.float32)
+    products = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, length, ROWS):
+        places, inside = _places(stretch * length + start, pixels, channels, columns, ROWS)
+        x = tl.load(values + places, mask=inside, other=0.0).to(tl.float32)
+        g = _behind_relu(slope, other_slope, out, x, factor, shift, places, inside, TWO, ADDED, RELU)
+        slopes += g
+        products += g * (x - center[None, :]) * inverse[None, :]
+    is_channel = columns < channels
+    own = stretch * channels + columns
+    tl.store(parts + own, tl.sum(slopes, 0), mask=is_channel)
+    tl.store(parts + stretches * channels + own, tl.sum(products, 0), mask=is_channel)
+    if _is_last(counters, stretches):
+        numbers = tl.arange(0, PARTS)
+        found = _column_parts(parts, numbers, columns, channels, stretches)
+        tl.store(bias_slope + columns, tl.sum(found, 0), mask=is_channel)
+        found = _column_parts(parts + stretches * channels, numbers, columns, channels, stretches)
+        tl.store(weight_slope + columns, tl.sum(found, 0), mask=is_channel)
+
+
+@triton.jit
+def slopes_kernel(
+    slope, other_slope, values, out, beside, weight, bias, mean, scale, weight_slope, bias_slope, values_slope,
+    plus_slope, pixels, channels,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
+    BESIDE: tl.constexpr,
+):  # fmt: skip
+    """The slopes of the values, and of what was added to them behind the norm; ``beside`` is added to the former."""
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_channel = columns < channels
+    factor, shift, center, inverse = _line(weight, bias, mean, scale, columns, channels)
+    along_weight = tl.load(weight_slope + columns, mask=is_channel, other=0.0) / pixels
+    along_bias = tl.load(bias_slope + columns, mask=is_channel, other=0.0) / pixels
+    places, inside = _places(tl.program_id(0) * ROWS, pixels, channels, columns, ROWS)
+    kind = values_slope.dtype.element_ty
+    x = tl.load(values + places, mask=inside, other=0.0).to(tl.float32)
+    g = _behind_relu(slope, other_slope, out, x, factor, shift, places, inside, TWO, ADDED, RELU)
+    if ADDED:
+        tl.store(plus_slope + places, g.to(kind), mask=inside)
+    normal = (x - center[None, :]) * inverse[None, :]
+    found = factor[None, :] * (g - along_bias[None, :] - normal * along_weight[None, :])
+    if BESIDE:
+        found += tl.load(beside + places, mask=inside, other=0.0).to(tl.float32)
+    tl.store(values_slope + places, found.to(kind), mask=inside)
+
+
+@triton.jit
+def _behind_relu(
+    slope, other_slope, out, x, factor, shift, places, inside,
+    TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """The slope where the ReLU lets through; the sum of two where what came out went two ways."""
+    g = tl.load(slope + places, mask=inside, other=0.0).to(tl.float32)
+    if TWO:
+        g += tl.load(other_slope + places, mask=inside, other=0.0).to(tl.float32)
+    if RELU:
+        if ADDED:
+            g = tl.where(tl.load(out + places, mask=inside, other=0.0) > 0, g, 0.0)
+        else:
+            g = tl.where(x * factor[None, :] + shift[None, :] > 0, g, 0.0)
+    return g
+
+
+@triton.jit
+def _line(weight, bias, mean, scale, columns, channels):
+    """A norm is a line: its factor and shift, and what they come from."""
+    is_channel = columns < channels
+    center = tl.load(mean + columns, mask=is_channel, other=0.0)
+    inverse = tl.load(scale + columns, mask=is_channel, other=0.0)
+    factor = tl.load(weight + columns, mask=is_channel, other=0.0) * inverse
+    return factor, tl.load(bias + columns, mask=is_channel, other=0.0) - center * factor, center, inverse
+
+
+@triton.jit
+def _places(begin, pixels, channels, columns, ROWS: tl.constexpr):
+    rows = begin + tl.arange(0, ROWS)
+    inside = (rows < pixels)[:, None] & (columns < channels)[None, :]
+    return rows[:, None] * channels + columns[None, :], inside
+
+
+@triton.jit
+def _is_last(counters, stretches):
+    """Whether all other programs of these channels have stored their part; the counter is then as before."""
+    counter = counters + tl.program_id(1)
+    tl.debug_barrier()  # the parts are stored by all threads of the program
+    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == stretches - 1
+    if is_last:
+        tl.store(counter, 0)
+    return is_last
+
+
+@triton.jit
+def _column_parts(parts, numbers, columns, channels, stretches):
+    inside = (numbers < stretches)[:, None] & (columns < channels)[None, :]
+    places = numbers[:, None] * channels + columns[None, :]
+    return tl.load(parts + places, mask=inside, other=0.0, cache_modifier=".cg")  # others have just written them
