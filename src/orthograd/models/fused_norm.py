@@ -1,0 +1,164 @@
+"""The kernels of a norm, launched and differentiated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from .norm_kernels import normalise_kernel, slopes_kernel, statistics_kernel, sums_kernel
+
+PROGRAMS = 264
+"""Wanted of a launch that adds up: two for each multiprocessor of an H200."""
+PARTS = 256
+"""Stretches of a channel, at most."""
+SUMMED, CHANGED = (8192, 8), (4096, 4)
+"""Values that a program takes at a time, and its warps: where channels are added up, and where values are changed."""
+Slopes = tuple[Tensor | None, ...]
+
+
+def fused_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool) -> tuple[Tensor, Tensor]:
+    """relu(norm(x) + plus) or norm(x) + plus, twice: both slopes are added up in the kernels."""
+    _count(norm)
+    return _Norm.apply(x, plus, norm.weight, norm.bias, norm, relu)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def fused_sum_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The sum x + plus, and relu(norm(x + plus))."""
+    _count(norm)
+    return _SumNorm.apply(x, plus, norm.weight, norm.bias, norm)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, plus: Tensor | None, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, relu: bool
+    ) -> tuple[Tensor, Tensor]:
+        launches = Launches(x, norm)
+        mean, scale, _ = launches.statistics(x, None)
+        y = launches.normalised(x, plus, mean, scale, relu=relu)
+        ctx.save_for_backward(x, None if plus is None else y, weight, bias, mean, scale)
+        ctx.launches, ctx.relu = launches, relu
+        ctx.set_materialize_grads(False)
+        return y, y.view_as(y)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, slope: Tensor | None, other: Tensor | None) -> Slopes:
+        if slope is None:
+            slope, other = other, None
+        if slope is None:
+            return None, None, None, None, None, None
+        x, y, *line = ctx.saved_tensors
+        return *ctx.launches.slopes((slope, other), x, y, None, *line, relu=ctx.relu), None, None
+
+
+class _SumNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, plus: Tensor | None, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d
+    ) -> tuple[Tensor, Tensor]:
+        launches = Launches(x, norm)
+        mean, scale, total = launches.statistics(x, plus)
+        y = launches.normalised(total, None, mean, scale, relu=True)
+        ctx.save_for_backward(total, weight, bias, mean, scale)
+        ctx.launches, ctx.has_plus = launches, plus is not None
+        ctx.set_materialize_grads(False)
+        return total.view_as(total), y
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, beside: Tensor | None, slope: Tensor | None) -> Slopes:
+        if slope is None:
+            return beside, beside if ctx.has_plus else None, None, None, None
+        total, *line = ctx.saved_tensors
+        found, _, *others = ctx.launches.slopes((slope, None), total, None, beside, *line, relu=True)
+        return found, found if ctx.has_plus else None, *others, None
+
+
+class Launches:
+    """The four launches of a norm for values of one shape, and the memory between them."""
+
+    def __init__(self, x: Tensor, norm: nn.BatchNorm2d) -> None:
+        self._norm, channels = norm, x.shape[1]
+        pixels = x.numel() // channels
+        # As many channels side by side as make whole cache lines, if that leaves none over.
+        columns = next((count for count in (64, 32, 16) if channels % count == 0), 64)
+        blocks, rows, changed = -(-channels // columns), SUMMED[0] // columns, CHANGED[0] // columns
+        wanted = min(PARTS, max(1, PROGRAMS // blocks), -(-pixels // rows))
+        length = -(-pixels // wanted // rows) * rows
+        stretches = -(-pixels // length)
+        self._size = pixels, channels, stretches, length
+        self._by_stretch, self._tile = (stretches, blocks), (PARTS, rows, columns)
+        self._by_tile, self._changed = (-(-pixels // changed), blocks), (changed, columns)
+        self._parts = x.new_empty(2, stretches, channels, dtype=torch.float32)
+        self._counters = _counters(norm, x)
+
+    def statistics(self, x: Tensor, plus: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and 1/deviation of each channel of x + plus, and that sum; the norm's running statistics follow."""
+        norm, (mean, scale) = self._norm, _vectors(x)
+        plus = _alike(plus, x)
+        total = x if plus is None else torch.empty_like(x)
+        statistics_kernel[self._by_stretch](
+            x, plus, total, norm.running_mean, norm.running_var, mean, scale, self._parts, self._counters,
+            *self._size, norm.eps, norm.momentum, *self._tile, plus is not None, num_warps=SUMMED[1],
+        )  # fmt: skip
+        return mean, scale, total
+
+    def normalised(self, x: Tensor, plus: Tensor | None, mean: Tensor, scale: Tensor, *, relu: bool) -> Tensor:
+        """relu(norm(x) + plus), or without ReLU."""
+        y, plus = torch.empty_like(x), _alike(plus, x)
+        line = self._norm.weight, self._norm.bias, mean, scale
+        normalise_kernel[self._by_tile](
+            x, plus, y, *line, *self._size[:2], *self._changed, plus is not None, relu, num_warps=CHANGED[1]
+        )
+        return y
+
+    def slopes(
+        self,
+        ways: tuple[Tensor, Tensor | None],
+        x: Tensor,
+        y: Tensor | None,
+        beside: Tensor | None,
+        *line: Tensor,
+        relu: bool,
+    ) -> Slopes:
+        """Of x, of what was added behind the norm (where y, the sum's ReLU, is given), of weight and bias."""
+        slope, other, beside = (_alike(each, x) for each in (*ways, beside))
+        of_weight, of_bias = _vectors(x)
+        given, flags = (slope, other, x, y), (other is not None, y is not None, relu)
+        sums_kernel[self._by_stretch](
+            *given, *line, of_weight, of_bias, self._parts, self._counters, *self._size, *self._tile, *flags,
+            num_warps=SUMMED[1],
+        )  # fmt: skip
+        of_x, of_plus = torch.empty_like(x), None if y is None else torch.empty_like(x)
+        slopes_kernel[self._by_tile](
+            *given, beside, *line, of_weight, of_bias, of_x, of_plus, *self._size[:2], *self._changed, *flags,
+            beside is not None, num_warps=CHANGED[1],
+        )  # fmt: skip
+        return of_x, of_plus, of_weight, of_bias
+
+
+def _count(norm: nn.BatchNorm2d) -> None:
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+
+
+def _counters(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """Zeros, made once: the kernels leave zeros behind."""
+    kept = getattr(norm, "_counters", None)
+    if not isinstance(kept, Tensor) or kept.device != x.device:
+        kept = torch.zeros(x.shape[1], dtype=torch.int32, device=x.device)
+        norm._counters = kept
+    return kept
+
+
+def _vectors(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape[1], dtype=torch.float32), x.new_empty(x.shape[1], dtype=torch.float32)
+
+
+def _alike(values: Tensor | None, x: Tensor) -> Tensor | None:
+    """The same in the dtype and order of x."""
+    return None if values is None else values.to(x.dtype).contiguous(memory_format=torch.channels_last)
