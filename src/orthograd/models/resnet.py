@@ -78,6 +78,8 @@ class Bottleneck(Block):
 class ResNet(nn.Module):
     """Four stages of blocks, each half as large and twice as wide as the one before."""
 
+    has_own_kernels = True
+
     def __init__(self, block: type[Basic] | type[Bottleneck], blocks: tuple[int, ...], channels: int, classes: int):
         super().__init__()
         self.stem = nn.Sequential(*convolution(channels, 64, 3), nn.ReLU(inplace=True))

@@ -43,6 +43,8 @@ class Block(nn.Module):
 class WideResNet(nn.Module):
     """Three stages of ``blocks`` blocks, of 16, 32 and 64 times ``width`` channels."""
 
+    has_own_kernels = True
+
     def __init__(self, blocks: int, width: int, channels: int, classes: int) -> None:
         super().__init__()
         self.stem = nn.Conv2d(channels, 16, 3, padding=1, bias=False)

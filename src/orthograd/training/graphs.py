@@ -86,8 +86,9 @@ class Slot:
     def _captured(self, count: int) -> _Step:
         images = self._dataset.normalised(self._images[:count]).contiguous(memory_format=torch.channels_last)
         step = _Step(images.clone(memory_format=torch.channels_last), self._targets[:count].clone())
-        # The last, smaller batch of an epoch is not worth a compilation.
-        compute = forward_and_loss(self._config, is_compiled=count == self._config.batch_size)
+        # The last, smaller batch of an epoch is not worth a compilation; nor is a network that has kernels of its own.
+        is_compiled = count == self._config.batch_size and not getattr(self.model, "has_own_kernels", False)
+        compute = forward_and_loss(self._config, is_compiled=is_compiled)
 
         def take() -> None:
             self.optimizer.zero_grad()
