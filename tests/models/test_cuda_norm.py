@@ -26,7 +26,12 @@ def results(shape, dtype, *, is_sum, has_plus, kernels):
         x, plus = (None if each is None else each.detach().double().requires_grad_() for each in (x, plus))
         norm, slopes = norm.double(), [slope.double() for slope in slopes]
     assert is_fused(norm, x) == kernels
-    ways = sum_norm_relu(norm, x, plus) if is_sum else norm_relu(norm, x, plus)
+    if is_sum and not kernels:  # the kernels round the sum before they normalise it, which opens other ReLUs
+        total = x if plus is None else x + plus
+        total = total + (total.detach().to(dtype).double() - total.detach())
+        ways = total, functional.relu(norm(total))
+    else:
+        ways = sum_norm_relu(norm, x, plus) if is_sum else norm_relu(norm, x, plus)
     torch.autograd.backward(ways, slopes)
     found = [*ways, x.grad, norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var]
     return [value.detach() for value in found + ([] if plus is None else [plus.grad])]
@@ -39,8 +44,7 @@ def results(shape, dtype, *, is_sum, has_plus, kernels):
 def test_kernels_do_what_pytorch_does_in_float64(shape, dtype, is_sum, has_plus):
     given = {"is_sum": is_sum, "has_plus": has_plus}
     found, wanted = (results(shape, dtype, **given, kernels=kernels) for kernels in (True, False))
-    # Sums are rounded before they are normalised, so in half precision some ReLUs open that would not.
-    tolerance = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
+    tolerance = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
     for ours, exact in zip(found, wanted, strict=True):
         assert (ours.double() - exact).norm() <= tolerance * exact.norm()
 

@@ -10,12 +10,12 @@ from torch.autograd.function import once_differentiable
 
 from .norm_kernels import normalise_kernel, slopes_kernel, statistics_kernel, sums_kernel
 
-PROGRAMS = 264
-"""Wanted of a launch that adds up: two for each multiprocessor of an H200."""
-PARTS = 256
-"""Stretches of a channel, at most."""
-SUMMED, CHANGED = (8192, 8), (4096, 4)
-"""Values that a program takes at a time, and its warps: where channels are added up, and where values are changed."""
+PROGRAMS = 256
+"""Wanted of a launch that adds up: about two for each multiprocessor of an H200."""
+PARTS = 128
+"""Stretches of a channel, at most: what the last program adds up alone, while all others are done."""
+SUMMED, CHANGED, UNROLLED = (2048, 32, 4), (4096, 64, 4), 2
+"""Values that a program takes at a time, channels among them, and its warps: to add channels up, and to change values."""
 Slopes = tuple[Tensor | None, ...]
 
 
@@ -84,15 +84,14 @@ class Launches:
     def __init__(self, x: Tensor, norm: nn.BatchNorm2d) -> None:
         self._norm, channels = norm, x.shape[1]
         pixels = x.numel() // channels
-        # As many channels side by side as make whole cache lines, if that leaves none over.
-        columns = next((count for count in (64, 32, 16) if channels % count == 0), 64)
-        blocks, rows, changed = -(-channels // columns), SUMMED[0] // columns, CHANGED[0] // columns
+        (rows, columns), changed = _tile(SUMMED, channels), _tile(CHANGED, channels)
+        blocks = -(-channels // columns)
         wanted = min(PARTS, max(1, PROGRAMS // blocks), -(-pixels // rows))
-        length = -(-pixels // wanted // rows) * rows
+        length = -(-pixels // (wanted * rows)) * rows
         stretches = -(-pixels // length)
         self._size = pixels, channels, stretches, length
-        self._by_stretch, self._tile = (stretches, blocks), (PARTS, rows, columns)
-        self._by_tile, self._changed = (-(-pixels // changed), blocks), (changed, columns)
+        self._by_stretch, self._tile = (stretches, blocks), (PARTS, rows, columns, UNROLLED)
+        self._by_tile, self._changed = (-(-pixels // changed[0]), -(-channels // changed[1])), changed
         self._parts = x.new_empty(2, stretches, channels, dtype=torch.float32)
         self._counters = _counters(norm, x)
 
@@ -103,7 +102,7 @@ class Launches:
         total = x if plus is None else torch.empty_like(x)
         statistics_kernel[self._by_stretch](
             x, plus, total, norm.running_mean, norm.running_var, mean, scale, self._parts, self._counters,
-            *self._size, norm.eps, norm.momentum, *self._tile, plus is not None, num_warps=SUMMED[1],
+            *self._size, norm.eps, norm.momentum, *self._tile, plus is not None, num_warps=SUMMED[2],
         )  # fmt: skip
         return mean, scale, total
 
@@ -112,7 +111,7 @@ class Launches:
         y, plus = torch.empty_like(x), _alike(plus, x)
         line = self._norm.weight, self._norm.bias, mean, scale
         normalise_kernel[self._by_tile](
-            x, plus, y, *line, *self._size[:2], *self._changed, plus is not None, relu, num_warps=CHANGED[1]
+            x, plus, y, *line, *self._size[:2], *self._changed, plus is not None, relu, num_warps=CHANGED[2]
         )
         return y
 
@@ -131,12 +130,12 @@ class Launches:
         given, flags = (slope, other, x, y), (other is not None, y is not None, relu)
         sums_kernel[self._by_stretch](
             *given, *line, of_weight, of_bias, self._parts, self._counters, *self._size, *self._tile, *flags,
-            num_warps=SUMMED[1],
+            num_warps=SUMMED[2],
         )  # fmt: skip
         of_x, of_plus = torch.empty_like(x), None if y is None else torch.empty_like(x)
         slopes_kernel[self._by_tile](
             *given, beside, *line, of_weight, of_bias, of_x, of_plus, *self._size[:2], *self._changed, *flags,
-            beside is not None, num_warps=CHANGED[1],
+            beside is not None, num_warps=CHANGED[2],
         )  # fmt: skip
         return of_x, of_plus, of_weight, of_bias
 
@@ -153,6 +152,13 @@ def _counters(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
         kept = torch.zeros(x.shape[1], dtype=torch.int32, device=x.device)
         norm._counters = kept
     return kept
+
+
+def _tile(sizes: tuple[int, int, int], channels: int) -> tuple[int, int]:
+    """Pixels and channels of a program, fewer channels where that leaves none over."""
+    values, most, _ = sizes
+    columns = next((count for count in (most, 32, 16) if count <= most and channels % count == 0), most)
+    return values // columns, columns
 
 
 def _vectors(x: Tensor) -> tuple[Tensor, Tensor]:
