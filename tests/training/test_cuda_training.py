@@ -49,10 +49,29 @@ def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
     assert not torch.equal(first, other)
 
 
+def test_kernels_of_our_own_learn_what_pytorch_learns_on_a_cpu():
+    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=2, arm="orthograd", learning_rate=0.005)
+    _, losses = results(config)
+    on_cpu = dataclasses.replace(config, device="cpu")
+    torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=1e-2, atol=0)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, monkeypatch):
+def test_weights_in_bfloat16_learn_much_the_same(optimizer):
+    config = dataclasses.replace(
+        ON_GPU, model="resnet18", epochs=2, arm="orthograd", optimizer=optimizer, learning_rate=0.002
+    )
+    whole, half = (results(dataclasses.replace(config, precision=name))[1] for name in ("tf32", "bf16"))
+    torch.testing.assert_close(half, whole, rtol=0.1, atol=0)
+
+
+@pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "bf16")])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, model, name, monkeypatch):
     monkeypatch.setattr("orthograd.training.graphs.Slot.seconds_between_checkpoints", 0.0)
-    config = dataclasses.replace(ON_GPU, arm="orthograd", optimizer=optimizer, learning_rate=0.01)
+    config = dataclasses.replace(
+        ON_GPU, arm="orthograd", optimizer=optimizer, learning_rate=0.01, model=model, precision=name
+    )
     memory = Memory(crash_at=2)
     with pytest.raises(KeyboardInterrupt):
         results(config, memory)

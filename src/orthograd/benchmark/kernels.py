@@ -16,10 +16,17 @@ from ..training.task import Task
 from .claim import Claim
 
 KINDS = {
-    "optimizer": ("fusedoptimizer", "fused_sgd", "multi_tensor"),
+    "optimizer": ("step_kernel", "fusedoptimizer", "fused_sgd", "multi_tensor"),
     "⊥Grad": ("moments_kernel", "merge_kernel", "apply_kernel"),
     "work space of convolutions": ("init_device_workspace", "memset"),
-    "batch norm, activations, casts": ("triton_",),
+    "batch norm, activations, casts": (
+        "triton_",
+        "statistics_kernel",
+        "normalise_kernel",
+        "sums_kernel",
+        "slopes_kernel",
+        "copy_kernel",
+    ),
     "convolutions": ("conv", "xmma", "cutlass", "gemm", "cudnn"),
 }
 """Parts of the names of kernels, the first that fits deciding."""

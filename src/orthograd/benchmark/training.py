@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.optim import SGD
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as Source
 
@@ -22,13 +23,13 @@ from ..training.arms import arm_named
 from ..training.config import RECIPES, Config
 from ..training.draws import Draws
 from ..training.graphs import SLOTS
-from ..training.objective import optimizer_of
 from ..training.packing import Packs, epoch_of_all
 from ..training.precision import precision
 from ..training.prediction import logits
 from ..training.preparation import cropped
 from ..training.task import Task, initial_model
 from .claim import Claim, interleaved, ratios
+from .convolutions import convolutions_alone
 from .kernels import step_by_kind
 from .peers import per_tensor_loop
 
@@ -44,7 +45,9 @@ def training_speed() -> Iterator[Claim]:
         config = dataclasses.replace(RECIPE, model=model, precision=name)
         with precision(name):
             packs = Packs(config, task).seconds_a_run
-            seconds = _seconds_by_arm(config, task, size=min(packs, key=packs.__getitem__))
+            size = min(packs, key=packs.__getitem__)
+            seconds = _seconds_by_arm(config, task, size=size)
+            alone = convolutions_alone(config, task, size=size)
         others = {f"{size} at once": found for size, found in packs.items()}
         for arm, found in seconds.items():
             if name == "tf32":
@@ -52,6 +55,7 @@ def training_speed() -> Iterator[Claim]:
             yield Claim(f"an epoch of {model}, {name}, {arm}, s a run", found, reach, others)
             others = {}
         yield Claim(f"⊥Grad's epoch over SGD's, {model}, {name}", ratios(seconds, "baseline")["orthograd"], 1.03)
+        yield Claim(f"convolutions alone in an epoch of {model}, {name}, s a run", alone)
         yield from step_by_kind(dataclasses.replace(config, arm="orthograd"), task)
         SLOTS.drop()
 
@@ -124,9 +128,7 @@ class _OneByOne(Source[tuple[Tensor, Tensor]]):
 def _plain_epoch(config: Config, task: Task) -> float:
     """Seconds for an epoch with a DataLoader, eager steps, and for ⊥Grad a loop over the tensors."""
     model = initial_model(config, task.dataset).cuda()
-    plain = dataclasses.replace(config, arm="baseline")
-    optimizer = optimizer_of(plain, model)
-    optimizer.param_groups[0]["fused"] = None
+    optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay)
     step: Callable[[], object] = per_tensor_loop(optimizer) if config.arm == "orthograd" else optimizer.step
     workers = min(8, os.cpu_count() or 1)
     loader = DataLoader(

@@ -17,6 +17,8 @@ GRADIENT, WEIGHT = tl.constexpr(0), tl.constexpr(1)
 LENGTH, CHUNK = tl.constexpr(2), tl.constexpr(3)
 FIRST_PROGRAM, SLOT = tl.constexpr(4), tl.constexpr(5)
 FIRST_SLOT, END_SLOT = tl.constexpr(6), tl.constexpr(7)
+# Two more where SGD steps as well: the running mean of its gradients, and a copy of the weight in fewer bits.
+MOMENTUM, COPY = tl.constexpr(8), tl.constexpr(9)
 
 
 @triton.jit
@@ -49,6 +51,53 @@ def apply_kernel(
     first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
     moments = _merged(table, first, end, SLOTS)
     _project(gradient, weight, length, moments, RENORMALIZE, ROUNDING, LARGEST, BLOCK)
+
+
+@triton.jit
+def step_kernel(
+    directory, tensors, rate, inertia, decay, table, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr,
+    LARGEST: tl.constexpr, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
+    COPY_TYPE: tl.constexpr,
+):  # fmt: skip
+    """Project this program's chunk of a gradient and take the step of SGD, without writing what lies in between."""
+    column, part = _column(directory, tensors, tl.num_programs(0) - 1 - tl.program_id(0))
+    gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
+    start = part * tl.load(column + CHUNK * tensors)
+    momentum = tl.load(column + MOMENTUM * tensors).to(tl.pointer_type(TYPES[1])) + start
+    copy = momentum
+    if COPY_TYPE is not None:
+        copy = tl.load(column + COPY * tensors).to(tl.pointer_type(COPY_TYPE)) + start
+    if ALIGNED:
+        momentum, copy = tl.multiple_of(momentum, 16), tl.multiple_of(copy, 16)
+    first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
+    coefficient, scale, is_changed = _correction(_merged(table, first, end, SLOTS), RENORMALIZE, ROUNDING)
+    is_changed = is_changed & (end > first)
+    lanes = tl.arange(0, BLOCK)
+    whole = length // BLOCK * BLOCK
+    for offset in range(0, whole, BLOCK):
+        g, w = _widened(tl.load(gradient + offset + lanes)), _widened(tl.load(weight + offset + lanes))
+        projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
+        m, w = _stepped(tl.where(is_changed, projected, g), w, tl.load(momentum + offset + lanes), rate, inertia, decay)
+        tl.store(momentum + offset + lanes, m)
+        tl.store(weight + offset + lanes, w)
+        if COPY_TYPE is not None:
+            tl.store(copy + offset + lanes, w.to(COPY_TYPE))
+    g, w = _load(gradient, weight, whole + lanes, length)
+    mask = whole + lanes < length
+    projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
+    m = tl.load(momentum + whole + lanes, mask=mask, other=0.0)
+    m, w = _stepped(tl.where(is_changed, projected, g), w, m, rate, inertia, decay)
+    tl.store(momentum + whole + lanes, m, mask=mask)
+    tl.store(weight + whole + lanes, w, mask=mask)
+    if COPY_TYPE is not None:
+        tl.store(copy + whole + lanes, w.to(COPY_TYPE), mask=mask)
+
+
+@triton.jit
+def _stepped(g, w, m, rate, inertia, decay):
+    """Momentum and weight after a step of SGD, in float32 as PyTorch has it."""
+    m = inertia * m + (g.to(tl.float32) + decay * w.to(tl.float32))
+    return m, w.to(tl.float32) - rate * m
 
 
 @triton.jit
@@ -139,13 +188,8 @@ def _project(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """g ← s (g − c w), cut to what the dtype holds; a gradient that is not finite stays as it is."""
-    square, coefficient, residual = moments
-    gradient_square = residual + square * coefficient * coefficient
-    is_zero = residual <= ROUNDING * ROUNDING * gradient_square
-    scale = tl.where(is_zero, 0.0, gradient_square - gradient_square + 1.0)
-    if RENORMALIZE:
-        scale = tl.where(is_zero, 0.0, tl.sqrt(gradient_square / residual))
-    if (gradient_square < float("inf")) & (scale < float("inf")):
+    coefficient, scale, is_changed = _correction(moments, RENORMALIZE, ROUNDING)
+    if is_changed:
         lanes = tl.arange(0, BLOCK)
         whole = length // BLOCK * BLOCK
         for offset in range(0, whole, BLOCK):
@@ -156,6 +200,18 @@ def _project(
         projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
         mask = whole + lanes < length
         tl.store(gradient + whole + lanes, _narrowed(projected, gradient.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _correction(moments, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr):
+    """The c and s of s (g − c w), and whether all is finite."""
+    square, coefficient, residual = moments
+    gradient_square = residual + square * coefficient * coefficient
+    is_zero = residual <= ROUNDING * ROUNDING * gradient_square
+    scale = tl.where(is_zero, 0.0, gradient_square - gradient_square + 1.0)
+    if RENORMALIZE:
+        scale = tl.where(is_zero, 0.0, tl.sqrt(gradient_square / residual))
+    return coefficient, scale, (gradient_square < float("inf")) & (scale < float("inf"))
 
 
 @triton.jit

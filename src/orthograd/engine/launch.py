@@ -50,7 +50,7 @@ class Plan:
 
     def __init__(self, segments: Sequence[Segment], *, renormalize: bool, rows: bool = False, merge: bool = False):
         self.device, self.rows = segments[0][0].gradient.device, rows
-        chunks = [[(pair, *_division(pair, rows)) for pair in pairs] for pairs in segments]
+        chunks = [[(pair, *division(pair, rows)) for pair in pairs] for pairs in segments]
         self.ends = [0]
         for parts in chunks:
             self.ends.append(self.ends[-1] + sum(count for _, _, count in parts))
@@ -72,9 +72,7 @@ class Plan:
         numbers = [
             value for launch in columns.values() for row in list(zip(*launch, strict=True))[:-1] for value in row
         ]
-        host = torch.tensor(numbers + self.ends, dtype=torch.int64, pin_memory=self.device.type == "cuda")
-        # A CUDA graph copies from these addresses again at each replay, so both ends live as long as the plan.
-        self._memory = host, host.to(self.device, non_blocking=True)
+        self._memory = in_pinned_memory(numbers + self.ends, self.device)
         *directories, ends = self._memory[1].split([8 * len(c) for c in columns.values()] + [len(self.ends)])
         self._merge = Launch(kernels.merge_kernel, len(self.ends) - 1, (ends,), (SLOTS,))
         self._measure, self._apply = [], []
@@ -139,7 +137,13 @@ class Launch:
             self._direct = compiled[self.grid]
 
 
-def _division(pair: Pair, rows: bool) -> tuple[int, int]:
+def in_pinned_memory(numbers: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The numbers on the host and on the device. Keep both: at each replay a CUDA graph copies one to the other."""
+    host = torch.tensor(numbers, dtype=torch.int64, pin_memory=device.type == "cuda")
+    return host, host.to(device, non_blocking=True)
+
+
+def division(pair: Pair, rows: bool) -> tuple[int, int]:
     """Elements a chunk, and chunks, of one pair."""
     elements = pair.gradient.numel()
     if rows:

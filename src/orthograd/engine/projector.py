@@ -113,7 +113,7 @@ class Projector:
             raise ValueError(
                 "engine='triton' needs CUDA tensors, or TRITON_INTERPRET=1 to try it slowly, got cpu tensors"
             )
-        is_wanted = self.engine == "triton" or (device is not None and device.type == "cuda" and _has_triton())
+        is_wanted = self.engine == "triton" or (device is not None and device.type == "cuda" and has_triton())
         return is_wanted and device is not None and all(_launch().is_eligible(pair, self.rows) for pair in pairs)
 
 
@@ -180,7 +180,7 @@ def _device(pairs: Segment) -> torch.device | None:
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     """Whether Triton is here, and one that the kernels are known to compile with."""
     try:
         import triton

@@ -15,7 +15,7 @@ PROGRAMS = 256
 PARTS = 128
 """Stretches of a channel, at most: what the last program adds up alone, while all others are done."""
 SUMMED, CHANGED, UNROLLED = (2048, 32, 4), (4096, 64, 4), 2
-"""Values that a program takes at a time, channels among them, and its warps: to add channels up, and to change values."""
+"""To add channels up and to change values: what a program takes at a time, in how many channels, and its warps."""
 Slopes = tuple[Tensor | None, ...]
 
 

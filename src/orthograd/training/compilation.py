@@ -15,7 +15,8 @@ from .config import Config
 from .objective import loss
 from .precision import autocast
 
-Compute = Callable[[nn.Module, Tensor, Tensor, Arm], Tensor]
+Network = Callable[[Tensor], Tensor]
+Compute = Callable[[Network, Tensor, Tensor, Arm], Tensor]
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
 FORMS = 256
@@ -27,7 +28,7 @@ def forward_and_loss(config: Config, *, is_compiled: bool) -> Compute:
     """The loss of a batch, to be differentiated; compiled where a compiler is at hand."""
     name = config.precision
 
-    def plain(model: nn.Module, images: Tensor, targets: Tensor, arm: Arm) -> Tensor:
+    def plain(model: Network, images: Tensor, targets: Tensor, arm: Arm) -> Tensor:
         with autocast(name):
             logits = model(images)
         return loss(arm, logits.float(), targets)
@@ -36,7 +37,7 @@ def forward_and_loss(config: Config, *, is_compiled: bool) -> Compute:
         return plain
     fused = _compiled_loss(name)
 
-    def compiled(model: nn.Module, images: Tensor, targets: Tensor, arm: Arm) -> Tensor:
+    def compiled(model: Network, images: Tensor, targets: Tensor, arm: Arm) -> Tensor:
         return fused(model, images, targets, arm.smoothing, arm.focus)
 
     return _or_plain(compiled, plain)
@@ -66,10 +67,10 @@ def _not_compiled() -> tuple[type[Exception], ...]:
 
 
 @lru_cache
-def _compiled_loss(name: str) -> Callable[[nn.Module, Tensor, Tensor, float, float], Tensor]:
+def _compiled_loss(name: str) -> Callable[[Network, Tensor, Tensor, float, float], Tensor]:
     """One for each precision: arms with the same loss, and all networks of a kind, share what it compiles."""
 
-    def compute(model: nn.Module, images: Tensor, targets: Tensor, smoothing: float, focus: float) -> Tensor:
+    def compute(model: Network, images: Tensor, targets: Tensor, smoothing: float, focus: float) -> Tensor:
         with autocast(name):
             logits = model(images)
         return loss(Arm("", "", smoothing=smoothing, focus=focus), logits.float(), targets)

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ..fused_sgd import FusedSGD
 from .arms import arm_named
 from .compilation import SETTING_UP, forward_and_loss
 from .config import Config
 from .draws import Draws
+from .half_weights import HalfWeights
 from .memory import is_full
 from .objective import optimizer_of
 from .preparation import prepared
@@ -44,7 +46,9 @@ class Slot:
         _drop_counters(self.model)
         if any(isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p for layer in self.model.modules()):
             warnings.warn("dropout on a GPU: runs share its dice, and none ends the same twice", stacklevel=2)
-        self.optimizer = optimizer_of(config, self.model)
+        self._has_kernels = getattr(self.model, "has_own_kernels", False)
+        self._half = HalfWeights(self.model) if self._has_kernels and config.precision == "bf16" else None
+        self.optimizer = optimizer_of(config, self.model, copies=self._half.by_weight if self._half else {})
         self._total = torch.zeros((), device="cuda")
         self._graphs: dict[int, _Step] = {}
 
@@ -76,6 +80,8 @@ class Slot:
         images, targets = prepared(self._dataset, self._images, self._targets, draws.to(self._images.device), size)
         images = images.contiguous(memory_format=torch.channels_last)
         self._total.zero_()
+        if self._half:
+            self._half.follow()  # whatever has put other weights there
         for batch, wanted in zip(images.split(size), targets.split(size), strict=True):
             step = self._graphs[len(batch)]
             step.images.copy_(batch)
@@ -87,14 +93,14 @@ class Slot:
         images = self._dataset.normalised(self._images[:count]).contiguous(memory_format=torch.channels_last)
         step = _Step(images.clone(memory_format=torch.channels_last), self._targets[:count].clone())
         # The last, smaller batch of an epoch is not worth a compilation; nor is a network that has kernels of its own.
-        is_compiled = count == self._config.batch_size and not getattr(self.model, "has_own_kernels", False)
+        is_compiled = count == self._config.batch_size and not self._has_kernels
         compute = forward_and_loss(self._config, is_compiled=is_compiled)
 
         def take() -> None:
-            self.optimizer.zero_grad()
-            value = compute(self.model, step.images, step.targets, self._arm)
+            self._forget_gradients()
+            value = compute(self._half or self.model, step.images, step.targets, self._arm)
             value.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
+            self._step()
             self._total.add_(value.detach(), alpha=count)
 
         for _ in range(WARM_UP):
@@ -103,6 +109,20 @@ class Slot:
         with torch.cuda.graph(step.graph, stream=self.stream, capture_error_mode="thread_local"):
             take()
         return step
+
+    def _forget_gradients(self) -> None:
+        self.optimizer.zero_grad()
+        if self._half:
+            self._half.forget_gradients()
+
+    def _step(self) -> None:
+        """Of the optimizer, with gradients from the weights in bfloat16 where those are used, which then follow."""
+        if self._half is None or isinstance(self.optimizer, FusedSGD):
+            self.optimizer.step()
+        else:
+            self._half.hand_gradients_over()
+            self.optimizer.step()
+            self._half.follow()
 
 
 @dataclasses.dataclass(eq=False)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 
+from ..fused_sgd import FusedSGD
 from ..optimizer import attach
+from ..options import Options
 from .arms import Arm, arm_named
 from .config import Config
 from .layers import confined_to
@@ -24,14 +28,21 @@ def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits, targets, label_smoothing=arm.smoothing)
 
 
-def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
-    """The base optimizer, made orthogonal where the arm says so."""
+def optimizer_of(config: Config, model: nn.Module, copies: Mapping[Tensor, Tensor] | None = None) -> Optimizer:
+    """The base optimizer, made orthogonal where the arm says so. On a GPU in one piece, if it can be.
+
+    ``copies`` are weights in fewer bits, which only an optimizer in one piece takes care of.
+    """
     on_gpu, rate, decay = config.device == "cuda", config.learning_rate, config.weight_decay
+    arm, parameters = arm_named(config.arm), [*model.parameters()]
+    where = confined_to(model, arm.only) if arm.only else None
     if config.optimizer == "sgd":
-        optimizer: Optimizer = SGD(model.parameters(), rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
+        options = None if arm.orthogonal is None else Options(**arm.orthogonal)
+        if on_gpu and FusedSGD.serves(options, config.momentum):
+            return FusedSGD(parameters, rate, config.momentum, decay, options=options, where=where, copies=copies)
+        optimizer: Optimizer = SGD(parameters, rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
     else:
-        optimizer = AdamW(model.parameters(), rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
-    arm = arm_named(config.arm)
+        optimizer = AdamW(parameters, rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
     if arm.orthogonal is not None:
-        attach(optimizer, **arm.orthogonal, where=confined_to(model, arm.only) if arm.only else None)
+        attach(optimizer, **arm.orthogonal, where=where)
     return optimizer

@@ -1,0 +1,147 @@
+"""SGD and ⊥Grad in one step against `attach` on torch's SGD; on the CPU by Triton's interpreter, on a GPU as it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.optim import SGD
+
+from orthograd import attach
+from orthograd.fused_sgd import FusedSGD
+from orthograd.options import Options
+
+pytest.importorskip("triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHAPES = [(5, 3, 3, 3), (17,), (40, 30), (1,), (9000,), (2, 4, 1, 1)]
+
+
+def parameters(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    made = [torch.randn(shape, generator=generator).to(DEVICE) for shape in SHAPES]
+    made[0] = made[0].contiguous(memory_format=torch.channels_last)
+    return [value.requires_grad_() for value in made]
+
+
+def fill(tensors, seed):
+    """Gradients, in the order of memory of their tensors."""
+    generator = torch.Generator().manual_seed(seed + 1)  # 0 would give the weights themselves
+    for tensor in tensors:
+        noise = torch.randn(tensor.shape, generator=generator)
+        tensor.grad = torch.empty_like(tensor).copy_(noise)
+
+
+def assert_alike(found, wanted):
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours.detach().float(), theirs.detach().float(), rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [None, Options(), Options(renormalize=False), Options(scalars=True)])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_steps_are_those_of_sgd_with_an_attachment(options, decay):
+    ours, theirs = parameters(), parameters()
+    fused, usual = FusedSGD(ours, 0.1, 0.9, decay, options=options), SGD(theirs, 0.1, 0.9, weight_decay=decay)
+    if options:
+        attach(usual, renormalize=options.renormalize, scalars=options.scalars)
+    for seed in range(4):
+        fill(ours, seed), fill(theirs, seed)
+        fused.step(), usual.step()
+        assert_alike(ours, theirs)
+    momenta = (
+        [optimizer.state[p]["momentum_buffer"] for p in of] for optimizer, of in ((fused, ours), (usual, theirs))
+    )
+    assert_alike(*momenta)
+
+
+def test_what_is_left_alone_takes_the_plain_step():
+    ours, theirs = parameters(), parameters()
+    fused = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options(), where=lambda _, parameter: parameter.ndim == 2)
+    usual = SGD(theirs, 0.1, 0.9)
+    attach(usual, where=lambda _, parameter: parameter.ndim == 2)
+    for seed in range(2):
+        fill(ours, seed), fill(theirs, seed)
+        fused.step(), usual.step()
+    assert_alike(ours, theirs)
+
+
+def test_copies_give_the_gradients_and_follow_the_weights():
+    ours, theirs = parameters(), parameters()
+    copies = {ours[i]: ours[i].detach().bfloat16().requires_grad_() for i in (0, 2)}
+    fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options(), copies=copies), SGD(theirs, 0.1, 0.9)
+    attach(usual)
+    for seed in range(3):
+        fill(ours, seed)
+        for parameter, copy in copies.items():
+            copy.grad, parameter.grad = parameter.grad.bfloat16(), None
+        for parameter, beside in zip(theirs, ours, strict=True):
+            parameter.grad = copies.get(beside, beside).grad.float()
+        fused.step(), usual.step()
+    assert_alike(ours, theirs)
+    for parameter, copy in copies.items():
+        # Triton's interpreter cuts bfloat16 instead of rounding it.
+        torch.testing.assert_close(copy.float(), parameter.detach(), rtol=2**-7, atol=0)
+        assert copy.is_contiguous(memory_format=torch.channels_last) or parameter.ndim != 4
+
+
+def test_another_rate_a_missing_gradient_and_another_place_are_seen():
+    ours, theirs = parameters(), parameters()
+    fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0), SGD(theirs, 0.1, 0.9)
+    for rate in (0.1, 0.02):
+        fill(ours, 1), fill(theirs, 1)
+        ours[2].grad = theirs[2].grad = None
+        for optimizer in (fused, usual):
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.step()
+            optimizer.step()
+    assert_alike(ours, theirs)
+
+
+def test_a_gradient_in_another_order_of_memory_is_put_in_order():
+    ours, theirs = parameters(), parameters()
+    fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0), SGD(theirs, 0.1, 0.9)
+    fill(ours, 1), fill(theirs, 1)
+    ours[0].grad = ours[0].grad.contiguous()
+    fused.step(), usual.step()
+    assert_alike(ours, theirs)
+
+
+def test_a_gradient_that_is_not_finite_stays_as_it_is():
+    ours, theirs = parameters(), parameters()
+    fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options()), SGD(theirs, 0.1, 0.9)
+    attach(usual)
+    fill(ours, 1), fill(theirs, 1)
+    for group in (ours, theirs):
+        group[1].grad[3] = float("inf")
+    fused.step(), usual.step()
+    for found, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, wanted, equal_nan=True, rtol=2e-6, atol=1e-6)
+
+
+def test_other_dtypes_are_refused():
+    parameter = torch.zeros(3, dtype=torch.float64, device=DEVICE, requires_grad=True)
+    parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(ValueError, match="float32"):
+        FusedSGD([parameter], 0.1, 0.9, 0.0).step()
+
+
+@pytest.mark.parametrize("options", [Options(granularity="row"), Options(project="update")])
+def test_it_says_what_it_serves(options, monkeypatch):
+    monkeypatch.setattr("orthograd.fused_sgd.has_triton", lambda: True)
+    assert FusedSGD.serves(None, 0.9)
+    assert FusedSGD.serves(Options(), 0.9)
+    assert not FusedSGD.serves(Options(), 0.0)
+    assert not FusedSGD.serves(options, 0.9)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+def test_replays_of_a_graph_step():
+    ours, theirs = parameters(), parameters()
+    optimizers = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options()), FusedSGD(theirs, 0.1, 0.9, 0.0, options=Options())
+    fill(ours, 1), fill(theirs, 1)
+    optimizers[0].step(), optimizers[1].step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizers[0].step()
+    for _ in range(5):
+        graph.replay()
+        optimizers[1].step()
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
