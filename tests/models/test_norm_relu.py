@@ -147,7 +147,7 @@ from triton.compiler import ASTSource
 from orthograd.models import norm_kernels
 
 VALUES = "first second total values plus out slope other_slope beside values_slope plus_slope".split()
-SIZES = {"PARTS": 128, "ROWS": 64, "COLUMNS": 32, "UNROLLED": 2}
+SIZES = {"PARTS": 128, "ROWS": 32, "COLUMNS": 32}
 for kind in ("*bf16", "*fp32"):
     for name in ("statistics_kernel", "normalise_kernel", "sums_kernel", "slopes_kernel"):
         kernel = getattr(norm_kernels, name)

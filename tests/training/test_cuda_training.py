@@ -56,13 +56,13 @@ def test_kernels_of_our_own_learn_what_pytorch_learns_on_a_cpu():
     torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=1e-2, atol=0)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_weights_in_bfloat16_learn_much_the_same(optimizer):
+@pytest.mark.parametrize(("optimizer", "rate"), [("sgd", 0.002), ("adamw", 3e-4)])
+def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
     config = dataclasses.replace(
-        ON_GPU, model="resnet18", epochs=2, arm="orthograd", optimizer=optimizer, learning_rate=0.002
+        ON_GPU, model="resnet18", epochs=2, arm="orthograd", optimizer=optimizer, learning_rate=rate
     )
     whole, half = (results(dataclasses.replace(config, precision=name))[1] for name in ("tf32", "bf16"))
-    torch.testing.assert_close(half, whole, rtol=0.1, atol=0)
+    torch.testing.assert_close(half, whole, rtol=0.03, atol=0)
 
 
 @pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "bf16")])

@@ -55,9 +55,9 @@ def apply_kernel(
 
 @triton.jit
 def step_kernel(
-    directory, tensors, rate, inertia, decay, table, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr,
-    LARGEST: tl.constexpr, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
-    COPY_TYPE: tl.constexpr,
+    directory, tensors, rate, inertia, decay, table, PROJECTS: tl.constexpr, RENORMALIZE: tl.constexpr,
+    ROUNDING: tl.constexpr, LARGEST: tl.constexpr, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    SLOTS: tl.constexpr, COPY_TYPE: tl.constexpr,
 ):  # fmt: skip
     """Project this program's chunk of a gradient and take the step of SGD, without writing what lies in between."""
     column, part = _column(directory, tensors, tl.num_programs(0) - 1 - tl.program_id(0))
@@ -69,24 +69,25 @@ def step_kernel(
         copy = tl.load(column + COPY * tensors).to(tl.pointer_type(COPY_TYPE)) + start
     if ALIGNED:
         momentum, copy = tl.multiple_of(momentum, 16), tl.multiple_of(copy, 16)
-    first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
-    coefficient, scale, is_changed = _correction(_merged(table, first, end, SLOTS), RENORMALIZE, ROUNDING)
-    is_changed = is_changed & (end > first)
+    change = 0.0, 1.0, False
+    if PROJECTS:
+        first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
+        coefficient, scale, is_finite = _correction(_merged(table, first, end, SLOTS), RENORMALIZE, ROUNDING)
+        change = coefficient, scale, is_finite & (end > first)  # a tensor without slots is not projected
     lanes = tl.arange(0, BLOCK)
     whole = length // BLOCK * BLOCK
     for offset in range(0, whole, BLOCK):
         g, w = _widened(tl.load(gradient + offset + lanes)), _widened(tl.load(weight + offset + lanes))
-        projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
-        m, w = _stepped(tl.where(is_changed, projected, g), w, tl.load(momentum + offset + lanes), rate, inertia, decay)
+        m = tl.load(momentum + offset + lanes)
+        m, w = _stepped(g, w, m, rate, inertia, decay, change, PROJECTS, LARGEST)
         tl.store(momentum + offset + lanes, m)
         tl.store(weight + offset + lanes, w)
         if COPY_TYPE is not None:
             tl.store(copy + offset + lanes, w.to(COPY_TYPE))
     g, w = _load(gradient, weight, whole + lanes, length)
     mask = whole + lanes < length
-    projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
     m = tl.load(momentum + whole + lanes, mask=mask, other=0.0)
-    m, w = _stepped(tl.where(is_changed, projected, g), w, m, rate, inertia, decay)
+    m, w = _stepped(g, w, m, rate, inertia, decay, change, PROJECTS, LARGEST)
     tl.store(momentum + whole + lanes, m, mask=mask)
     tl.store(weight + whole + lanes, w, mask=mask)
     if COPY_TYPE is not None:
@@ -94,8 +95,12 @@ def step_kernel(
 
 
 @triton.jit
-def _stepped(g, w, m, rate, inertia, decay):
-    """Momentum and weight after a step of SGD, in float32 as PyTorch has it."""
+def _stepped(g, w, m, rate, inertia, decay, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr):
+    """Momentum and weight after a step of SGD by the projected gradient, in float32 as PyTorch has it."""
+    if PROJECTS:
+        coefficient, scale, is_changed = change
+        projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
+        g = tl.where(is_changed, projected, g)
     m = inertia * m + (g.to(tl.float32) + decay * w.to(tl.float32))
     return m, w.to(tl.float32) - rate * m
 

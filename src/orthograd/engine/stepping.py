@@ -70,7 +70,8 @@ class StepPlan:
             is_aligned = all(
                 all(c[place] % 16 == 0 for place in (0, 1, 8, 9)) and (c[3] % 16 == 0 or c[3] >= c[2]) for c in launch
             )
-            finish = (renormalize, rounding_of(kind), torch.finfo(torch.float32).max)
+            projects = any(column[7] > column[6] for column in launch)
+            finish = (projects, renormalize, rounding_of(kind), torch.finfo(torch.float32).max)
             walk = ((TYPES[kind], TYPES[torch.float32]), is_aligned, BLOCK, SLOTS)
             last = (*finish, *walk, None if copy_kind is None else TYPES[copy_kind])
             if launch[-1][-1]:

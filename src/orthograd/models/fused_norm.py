@@ -14,7 +14,7 @@ PROGRAMS = 256
 """Wanted of a launch that adds up: about two for each multiprocessor of an H200."""
 PARTS = 128
 """Stretches of a channel, at most: what the last program adds up alone, while all others are done."""
-SUMMED, CHANGED, UNROLLED = (2048, 32, 4), (4096, 64, 4), 2
+SUMMED, CHANGED = (1024, 32, 2), (4096, 64, 4)
 """To add channels up and to change values: what a program takes at a time, in how many channels, and its warps."""
 Slopes = tuple[Tensor | None, ...]
 
@@ -90,7 +90,7 @@ class Launches:
         length = -(-pixels // (wanted * rows)) * rows
         stretches = -(-pixels // length)
         self._size = pixels, channels, stretches, length
-        self._by_stretch, self._tile = (stretches, blocks), (PARTS, rows, columns, UNROLLED)
+        self._by_stretch, self._tile = (stretches, blocks), (PARTS, rows, columns)
         self._by_tile, self._changed = (-(-pixels // changed[0]), -(-channels // changed[1])), changed
         self._parts = x.new_empty(2, stretches, channels, dtype=torch.float32)
         self._counters = _counters(norm, x)

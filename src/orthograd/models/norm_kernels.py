@@ -16,7 +16,7 @@ import triton.language as tl
 def statistics_kernel(
     first, second, total, running_mean, running_variance, mean, scale, parts, counters,
     pixels, channels, stretches, length, epsilon, momentum,
-    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, UNROLLED: tl.constexpr, ADDS: tl.constexpr,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     """Mean and 1/deviation of each channel, running ones too; of first + second, written to total, where it ADDS."""
     stretch, columns = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -28,7 +28,7 @@ def statistics_kernel(
         pivot += tl.load(second + begin * channels + columns, mask=is_channel, other=0.0).to(tl.float32)
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)
     squares = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for start in tl.range(0, length, ROWS, loop_unroll_factor=UNROLLED):
+    for start in range(0, length, ROWS):
         places, inside = _places(begin + start, pixels, channels, columns, ROWS)
         x = tl.load(first + places, mask=inside, other=0.0)
         if ADDS:
@@ -78,7 +78,7 @@ def normalise_kernel(
 def sums_kernel(
     slope, other_slope, values, out, weight, bias, mean, scale, weight_slope, bias_slope, parts, counters,
     pixels, channels, stretches, length,
-    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, UNROLLED: tl.constexpr,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
     """The slopes of weight and bias: of each channel the sum of slopes behind the ReLU, and of slopes times values."""
@@ -86,7 +86,7 @@ def sums_kernel(
     factor, shift, center, inverse = _line(weight, bias, mean, scale, columns, channels)
     slopes = tl.zeros([ROWS, COLUMNS], tl.float32)
     products = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for start in tl.range(0, length, ROWS, loop_unroll_factor=UNROLLED):
+    for start in range(0, length, ROWS):
         places, inside = _places(stretch * length + start, pixels, channels, columns, ROWS)
         x = tl.load(values + places, mask=inside, other=0.0).to(tl.float32)
         g = _behind_relu(slope, other_slope, out, x, factor, shift, places, inside, TWO, ADDED, RELU)
