@@ -18,6 +18,7 @@ from orthograd.paper.settings import PAPER
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * IMAGES
 BF16_RATE = 790e12  # assumed, not measured here: what large products of matrices are said to reach on an H200
+ALONE = re.compile(r"convolutions alone in an epoch of (?P<what>.+), s a run")
 STEP = re.compile(r"a step of (?P<model>\S+), (?P<precision>\S+), orthograd: (?P<kind>.+), µs")
 
 
@@ -51,6 +52,17 @@ def packs() -> str:
         for what, sizes in found.items()
     ]
     return table(["SGD", *names], rows)
+
+
+def bounds() -> str:
+    """Images a second of packs, and were there nothing but convolutions."""
+    seconds = {claim["what"]: claim["value"] for claim in training_claims()}
+    rows = []
+    for what, alone in seconds.items():
+        if match := ALONE.fullmatch(what):
+            pack = seconds[f"an epoch of {match['what']}, baseline, s a run"]
+            rows.append([match["what"], f"{IMAGES / pack:,.0f}", f"{IMAGES / alone:,.0f}", f"{alone / pack:.0%}"])
+    return table(["SGD, in packs", "images a second", "of convolutions alone", "their share of the time"], rows)
 
 
 def overheads() -> str:

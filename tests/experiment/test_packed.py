@@ -55,6 +55,15 @@ def test_each_network_in_a_row_has_a_pack_of_its_own(store, monkeypatch):
     assert asked == [("small", 2), ("large", 2), ("small", 1)]
 
 
+@pytest.mark.parametrize(("pack", "begun"), [(1, 2), (4, 6)])
+def test_more_are_begun_than_train_best_since_some_are_judged(store, monkeypatch, pack, begun):
+    monkeypatch.setattr("orthograd.experiment.packed.fastest_pack", lambda config, most: pack)
+    told = []
+    execute(toy_runs.grid(9), toy_runs.train, store, executor=PackedGPU(), on_event=told.append)
+    kinds = [event.kind for event in told]
+    assert kinds[: kinds.index("finished")].count("started") == begun
+
+
 def test_a_run_that_fails_does_not_stop_the_others(store):
     grid = Grid({"epochs": 2, "seed": seed, "how": how} for seed, how in enumerate(["raise", "well", "exit", "well"]))
     with pytest.raises(ExperimentError, match="2 of 4 runs failed") as caught:

@@ -7,7 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from orthograd.models import norm_relu as module
+from orthograd.models import resnet18, wide_resnet28_10
 from orthograd.models.norm_relu import is_fused, norm_relu, sum_norm_relu
+from orthograd.training.precision import precision
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SHAPES = [(64, 64, 32, 32), (64, 512, 4, 4), (64, 160, 32, 32), (8, 640, 8, 8), (8, 64, 32, 32), (64, 16, 32, 32)]
@@ -68,6 +71,22 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps():
         y.zero_()
         graph.replay()
         assert torch.equal(y, plain)
+
+
+@pytest.mark.parametrize("network", [resnet18, wide_resnet28_10])
+def test_a_network_has_the_slopes_that_pytorch_finds(network, monkeypatch):
+    found = {}
+    for kernels in (False, True):
+        torch.manual_seed(0)
+        model = network((3, 32, 32), 10).cuda().to(memory_format=torch.channels_last)
+        images = values(16, 3, 32, 32).detach()
+        with monkeypatch.context() as patch, precision("float32"):
+            if not kernels:
+                patch.setattr(module, "is_fused", lambda norm, x: False)
+            functional.cross_entropy(model(images), torch.arange(16, device="cuda") % 10).backward()
+        found[kernels] = [parameter.grad.double() for parameter in model.parameters()]
+    for ours, theirs in zip(found[True], found[False], strict=True):
+        assert (ours - theirs).norm() < 0.02 * theirs.norm()  # a ReLU may open for one and not for the other
 
 
 def test_what_the_kernels_do_not_do_is_left_to_pytorch():

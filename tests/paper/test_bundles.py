@@ -9,6 +9,7 @@ import pytest
 
 from orthograd.calibration import CONVENTIONS
 from orthograd.experiment import StoreError
+from orthograd.experiment.plain import canonical_json, sha256
 from orthograd.paper.bundles import read_bundle, read_bundles, write_bundle
 from orthograd.paper.columns import as_text, columns_of, rows_of
 from orthograd.paper.evidence import Evidence
@@ -28,6 +29,22 @@ def test_records_come_back_as_they_were_and_in_the_same_bytes(tmp_path, runs):
     second = write_bundle(tmp_path / "b.json", read_bundle(first))
     assert first.read_bytes() == second.read_bytes()
     json.loads(first.read_text())
+
+
+def _with_stretches(run):
+    """As later versions write it."""
+    record = {**{name: value for name, value in run.items() if name != "sha256"}, "stretches": [[0.0, 1.0]]}
+    return {**record, "sha256": sha256(canonical_json(record).encode())}
+
+
+def test_records_of_several_shapes_have_columns_of_their_own(tmp_path, runs):
+    plain = write_bundle(tmp_path / "a.json", runs)
+    mixed = [_with_stretches(run) for run in runs[::2]] + runs[1::2]
+    path = write_bundle(tmp_path / "b.json", mixed)
+    assert read_bundle(path) == sorted(mixed, key=lambda run: run["config"]["seed"])
+    assert path.stat().st_size < 1.3 * plain.stat().st_size
+    assert write_bundle(tmp_path / "c.json", read_bundle(path)).read_bytes() == path.read_bytes()
+    assert read_bundle(write_bundle(tmp_path / "d.json", [])) == []
 
 
 @pytest.mark.parametrize(

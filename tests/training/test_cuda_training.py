@@ -49,15 +49,9 @@ def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
     assert not torch.equal(first, other)
 
 
-def test_kernels_of_our_own_learn_what_pytorch_learns_on_a_cpu():
-    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=2, arm="orthograd", learning_rate=0.005)
-    _, losses = results(config)
-    on_cpu = dataclasses.replace(config, device="cpu")
-    torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=1e-2, atol=0)
-
-
-@pytest.mark.parametrize(("optimizer", "rate"), [("sgd", 0.002), ("adamw", 3e-4)])
+@pytest.mark.parametrize(("optimizer", "rate"), [("sgd", 5e-4), ("adamw", 3e-4)])
 def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
+    """Slowly: at usual rates this network makes a percent of its loss out of 1e-5 of its weights."""
     config = dataclasses.replace(
         ON_GPU, model="resnet18", epochs=2, arm="orthograd", optimizer=optimizer, learning_rate=rate
     )

@@ -8,7 +8,7 @@ from typing import Any
 from ..experiment import StoreError
 from ..experiment.plain import read_object
 from ..experiment.record import check_hashes
-from ..paper.bundles import FORMAT
+from ..paper.bundles import FORMATS
 
 NEEDED = ("config", "hash", "metrics", "after_temperature", "losses", "sha256")
 
@@ -33,7 +33,7 @@ def store_in(folder: Path) -> Path:
 def _read(path: Path) -> dict[str, Any] | None:
     """A sound record, or None where the file is something else, such as the summary of a comparison."""
     record = read_object(path)
-    if record.get("format") == FORMAT:
+    if record.get("format") in FORMATS:
         raise StoreError(
             f"{path}: expected the record of one run, got those of many; "
             f"`orthograd reproduce all --rebuild --export {path.parent}` makes a page of them"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch.nn import functional
 Ways = tuple[Tensor, Tensor]
 """The same values for two that use them: what slopes they give is added up where it is needed, not in between."""
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
-HAS_TRITON = find_spec("triton") is not None
+OLDEST_TRITON = (3, 5)
 
 
 def norm_relu(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None = None, *, relu: bool = True) -> Ways:
@@ -50,6 +50,18 @@ def walked(layers: nn.Sequential, x: Tensor, plus: Tensor | None = None, *, relu
 
 def is_fused(norm: nn.BatchNorm2d, x: Tensor) -> bool:
     """Whether the kernels do what this norm does: training on a GPU, channels last, usual statistics."""
+    if not norm.training or not x.is_cuda or torch.compiler.is_compiling():
+        return False
     is_usual = norm.affine and norm.track_running_stats and norm.momentum is not None
-    is_fit = HAS_TRITON and x.is_cuda and x.dtype in KINDS and x.is_contiguous(memory_format=torch.channels_last)
-    return norm.training and is_usual and is_fit and type(x) is Tensor
+    is_fit = x.dtype in KINDS and x.is_contiguous(memory_format=torch.channels_last) and type(x) is Tensor
+    return is_usual and is_fit and has_kernels()
+
+
+@cache
+def has_kernels() -> bool:
+    """Whether Triton is here, and one that the kernels are known to compile with."""
+    try:
+        import triton
+    except ImportError:
+        return False
+    return tuple(map(int, triton.__version__.split(".")[:2])) >= OLDEST_TRITON

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .norm_relu import Ways, walked
+from .norm_relu import Ways, has_kernels, walked
 
 Shape = tuple[int, int, int]
 
@@ -78,8 +78,6 @@ class Bottleneck(Block):
 class ResNet(nn.Module):
     """Four stages of blocks, each half as large and twice as wide as the one before."""
 
-    has_own_kernels = True
-
     def __init__(self, block: type[Basic] | type[Bottleneck], blocks: tuple[int, ...], channels: int, classes: int):
         super().__init__()
         self.stem = nn.Sequential(*convolution(channels, 64, 3), nn.ReLU(inplace=True))
@@ -92,6 +90,11 @@ class ResNet(nn.Module):
         self.blocks = nn.Sequential(*stages)
         self.classifier = Classifier(inputs, classes)
         self.apply(_initialise)
+
+    @property
+    def has_own_kernels(self) -> bool:
+        """Whether it trains on a GPU by kernels that need no compiler."""
+        return has_kernels()
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""

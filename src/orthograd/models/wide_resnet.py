@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .norm_relu import norm_relu, sum_norm_relu
+from .norm_relu import has_kernels, norm_relu, sum_norm_relu
 from .resnet import Classifier, Shape
 
 
@@ -43,8 +43,6 @@ class Block(nn.Module):
 class WideResNet(nn.Module):
     """Three stages of ``blocks`` blocks, of 16, 32 and 64 times ``width`` channels."""
 
-    has_own_kernels = True
-
     def __init__(self, blocks: int, width: int, channels: int, classes: int) -> None:
         super().__init__()
         self.stem = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
@@ -58,6 +56,11 @@ class WideResNet(nn.Module):
         self.norm = nn.BatchNorm2d(inputs)
         self.classifier = Classifier(inputs, classes)
         self.apply(_initialise)
+
+    @property
+    def has_own_kernels(self) -> bool:
+        """See `ResNet.has_own_kernels`."""
+        return has_kernels()
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""

@@ -13,7 +13,8 @@ from ..experiment.plain import canonical_json, read_object
 from ..experiment.record import check_hashes
 from .columns import as_text, columns_of, rows_of
 
-FORMAT = "runs of orthograd as columns, 1"
+FORMATS = "runs of orthograd as columns, 1", "runs of orthograd as columns, 2"
+"""The second has more than one shape of records, each in columns of its own: later versions note more about a run."""
 Record = Mapping[str, Any]
 
 
@@ -27,9 +28,16 @@ def write_bundle(path: Path, records: Iterable[Record]) -> Path:
     whole = sorted((json.loads(canonical_json(dict(record))) for record in records), key=_seed)
     for record in whole:
         _check(path, record)
-    columns = {"format": FORMAT, "count": len(whole), "runs": columns_of(whole)}
-    if rows_of(columns["runs"], len(whole)) != whole:
+    shapes: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for record in whole:
+        shapes.setdefault(tuple(record), []).append(record)
+    columns: dict[str, Any] = {}
+    for records_alike in reversed([*shapes.values()] or [[]]):
+        more = {"more": columns} if columns else {}
+        columns = {"count": len(records_alike), "runs": columns_of(records_alike), **more}
+    if _rows(columns) != whole:
         raise ValueError(f"{path}: expected records that columns give back, got others")
+    columns = {"format": FORMATS["more" in columns], **columns}
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, as_text(columns).encode())
     return path
@@ -38,10 +46,10 @@ def write_bundle(path: Path, records: Iterable[Record]) -> Path:
 def read_bundle(path: Path) -> list[dict[str, Any]]:
     """The records, in the order of their seeds; StoreError, naming the file, where one is not as it was written."""
     found = read_object(path)
-    if found.get("format") != FORMAT:
-        raise StoreError(f"{path}: expected the format {FORMAT!r}, got {found.get('format')!r}")
+    if found.get("format") not in FORMATS:
+        raise StoreError(f"{path}: expected the format {' or '.join(map(repr, FORMATS))}, got {found.get('format')!r}")
     try:
-        records: list[dict[str, Any]] = rows_of(found["runs"], int(found["count"]))
+        records = _rows(found)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: expected columns of runs, got {error!r}") from error
     for record in records:
@@ -53,6 +61,12 @@ def read_bundles(folder: Path) -> dict[str, dict[str, Any]]:
     """Every record in a folder by its hash."""
     records = [record for path in sorted(folder.glob("*.json")) for record in read_bundle(path)]
     return {record["hash"]: record for record in records}
+
+
+def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """By seed, of whatever shape."""
+    rows = rows_of(columns["runs"], int(columns["count"]))
+    return sorted(rows + (_rows(columns["more"]) if "more" in columns else []), key=_seed)
 
 
 def _check(path: Path, record: Record) -> None:
