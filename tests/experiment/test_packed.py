@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from orthograd.experiment import ExperimentError, Grid, InProcess, PackedGPU, Store, execute
+from orthograd.experiment import ExperimentError, Grid, InProcess, PackedGPU, Store, execute, packed
 from orthograd.experiment.run import run
 from orthograd.training import Config
 from tests.experiment import toy_runs
@@ -17,8 +17,8 @@ from tests.experiment.test_kills import assert_all_is_whole, results
 def test_packed_runs_end_as_those_done_one_by_one(tmp_path, store):
     grid = toy_runs.grid(7)
     told = []
-    packed = execute(grid, toy_runs.train, store, executor=PackedGPU(3), on_event=told.append)
-    assert results(packed) == results(execute(grid, toy_runs.train, Store(tmp_path / "alone")))
+    done = execute(grid, toy_runs.train, store, executor=PackedGPU(3), on_event=told.append)
+    assert results(done) == results(execute(grid, toy_runs.train, Store(tmp_path / "alone")))
     kinds = [event.kind for event in told]
     assert kinds.count("started") == kinds.count("finished") == 7
     assert kinds.index("finished") > kinds.index("started") + 2  # several were started before one was finished
@@ -35,10 +35,10 @@ def test_networks_that_start_at_once_start_as_they_would_alone(tmp_path):
     grid = Grid(
         Config(epochs=1, seed=seed, arm=arm).as_dict() for seed in range(3) for arm in ("baseline", "orthograd")
     )
-    packed = execute(grid, run, Store(tmp_path / "packed"), executor=PackedGPU(4))
+    together = execute(grid, run, Store(tmp_path / "packed"), executor=PackedGPU(4))
     alone = execute(grid, run, Store(tmp_path / "alone"), executor=InProcess())
-    assert [record["losses"] for record in packed] == [record["losses"] for record in alone]
-    assert [record["files"] for record in packed] == [record["files"] for record in alone]
+    assert [record["losses"] for record in together] == [record["losses"] for record in alone]
+    assert [record["files"] for record in together] == [record["files"] for record in alone]
 
 
 def test_each_network_in_a_row_has_a_pack_of_its_own(store, monkeypatch):
@@ -58,10 +58,15 @@ def test_each_network_in_a_row_has_a_pack_of_its_own(store, monkeypatch):
 @pytest.mark.parametrize(("pack", "begun"), [(1, 2), (4, 6)])
 def test_more_are_begun_than_train_best_since_some_are_judged(store, monkeypatch, pack, begun):
     monkeypatch.setattr("orthograd.experiment.packed.fastest_pack", lambda config, most: pack)
-    told = []
-    execute(toy_runs.grid(9), toy_runs.train, store, executor=PackedGPU(), on_event=told.append)
-    kinds = [event.kind for event in told]
-    assert kinds[: kinds.index("finished")].count("started") == begun
+    assign, working = packed._Crew.assign, []
+
+    def watched(crew, job):
+        assign(crew, job)
+        working.append(crew.working)
+
+    monkeypatch.setattr(packed._Crew, "assign", watched)
+    execute(toy_runs.grid(9), toy_runs.train, store, executor=PackedGPU())
+    assert max(working) == begun
 
 
 def test_a_run_that_fails_does_not_stop_the_others(store):
