@@ -62,10 +62,11 @@ def compared(base: Config, arms: tuple[str, str], *, seeds: int, folder: Path, p
     code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place))))
     if code == INTERRUPTED:
         return code
-    from .comparison_results import print_results  # with scipy: not before the workers have ended, for the memory
-    from .reporting import paired
+    # With scipy: not before the workers have ended, for the memory.
+    from ..report.comparison import ArmPair
+    from .comparison_results import print_results
 
-    pair = paired(finished(grid, store) if code == FAILED else records, *arms)
+    pair = ArmPair.if_enough(finished(grid, store) if code == FAILED else records, *arms)
     if pair is None:
         print("There is no page: fewer than 2 seeds have both their runs.", file=sys.stderr)
     else:

@@ -54,7 +54,7 @@ def comparisons(records: Iterable[Record], *, baseline: str, candidate: str | No
     found = []
     for _, runs in sorted(groups.items()):
         arms = sorted({str(run["config"]["arm"]) for run in runs} - {baseline})
-        found += [paired(runs, baseline, arm) for arm in arms if candidate in (None, arm)]
+        found += [ArmPair.if_enough(runs, baseline, arm) for arm in arms if candidate in (None, arm)]
     return [pair for pair in found if pair is not None]
 
 
@@ -76,14 +76,6 @@ def home(folder: Path) -> Path:
     """Where pages belong: beside the runs, not among them."""
     is_store = not (folder / "runs").is_dir() and any(folder.glob("*/record.json"))
     return folder.absolute().parent if is_store else folder
-
-
-def paired(runs: Sequence[Record], baseline: str, candidate: str) -> ArmPair | None:
-    """The runs that share a seed; None where fewer than two seeds have both."""
-    seeds = [{run["config"]["seed"] for run in runs if run["config"]["arm"] == arm} for arm in (baseline, candidate)]
-    if len(seeds[0] & seeds[1]) < 2:
-        return None
-    return ArmPair.of(runs, baseline=baseline, candidate=candidate)
 
 
 def _seen(records: Sequence[Record]) -> str:

@@ -64,12 +64,8 @@ class Evidence:
         return self._pairs[key]
 
     def _paired(self, experiment: Experiment, candidate: str) -> ArmPair | None:
-        arms = {arm: self.arm(experiment, arm) for arm in (experiment.arms[0], candidate)}
-        seeds = [{run["config"]["seed"] for run in runs} for runs in arms.values()]
-        if len(seeds[0] & seeds[1]) < 2:
-            return None
-        runs = [run for each in arms.values() for run in each]
-        return ArmPair.of(runs, baseline=experiment.arms[0], candidate=candidate)
+        arms = experiment.arms[0], candidate
+        return ArmPair.if_enough([run for arm in arms for run in self.arm(experiment, arm)], *arms)
 
     def done(self, experiment: Experiment) -> tuple[int, int]:
         """How many runs are there, and how many there should be."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..report.formats import TITLES
-from ..report.values import Metrics, Record, after_temperature, by_severity, clean, image_sets, is_number
+from ..report.values import Metrics, Record, after_temperature, by_severity, clean, is_number, mean_over_shifts
 
 ALONE = {"temperature": "temperature", "weight_norm": "weight norm", "training_loss": "training loss, last epoch"}
 IMAGES = {"clean": "", "after_temperature": " after temperature scaling", "shifted": ", corrupted images"}
@@ -23,7 +23,7 @@ def value_of(record: Record, quantity: str) -> float | None:
         level = int(images.removeprefix("severity_"))
         found = levels[level] if level < len(levels) else None
     elif images == "shifted":
-        found = _mean_over_shifts(record, metric)
+        found = mean_over_shifts(record, metric)
     elif (metrics := _metrics(record, images)) is None:
         return None
     elif metric == "brier_mean":
@@ -63,11 +63,6 @@ def _alone(record: Record, quantity: str) -> float | None:
         return float(record["losses"][-1])
     fitted = record["after_temperature"]
     return None if fitted is None else float(fitted["temperature"])
-
-
-def _mean_over_shifts(record: Record, metric: str) -> float | None:
-    found = [record["metrics"][name][metric] for name in image_sets(record)]
-    return sum(found) / len(found) if found and all(map(is_number, found)) else None
 
 
 def _metrics(record: Record, images: str) -> Metrics | None:

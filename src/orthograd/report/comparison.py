@@ -29,14 +29,16 @@ class ArmPair:
     @classmethod
     def of(cls, records: Iterable[Record], *, baseline: str, candidate: str) -> ArmPair:
         """Pair the runs that share a seed; a seed that has only one of them is left out."""
-        by_arm: dict[str, dict[int, Record]] = {baseline: {}, candidate: {}}
-        for record in records:
-            if record["config"]["arm"] in by_arm:
-                by_arm[record["config"]["arm"]][record["config"]["seed"]] = record
-        seeds = sorted(by_arm[baseline].keys() & by_arm[candidate].keys())
-        if len(seeds) < 2:
-            raise ValueError(f"expected at least 2 seeds of both {baseline} and {candidate}, got {len(seeds)}")
-        return cls(*(tuple(by_arm[arm][seed] for seed in seeds) for arm in (baseline, candidate)))
+        pairs = _pairs(records, baseline, candidate)
+        if len(pairs) < 2:
+            raise ValueError(f"expected at least 2 seeds of both {baseline} and {candidate}, got {len(pairs)}")
+        return cls(*zip(*pairs, strict=True))
+
+    @classmethod
+    def if_enough(cls, records: Iterable[Record], baseline: str, candidate: str) -> ArmPair | None:
+        """The same; None where fewer than two seeds have both."""
+        pairs = _pairs(records, baseline, candidate)
+        return cls(*zip(*pairs, strict=True)) if len(pairs) > 1 else None
 
     @property
     def arms(self) -> tuple[str, str]:
@@ -117,3 +119,13 @@ def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
         "undecided": "Whether its accuracy is the same is undecided",
     }[accuracy.verdict]
     return f"{calibrated} {kept}: {accuracy.candidate.mean:.2f} % against {accuracy.baseline.mean:.2f} %."
+
+
+def _pairs(records: Iterable[Record], baseline: str, candidate: str) -> list[tuple[Record, Record]]:
+    """The runs of seeds that both arms have, by seed."""
+    by_arm: dict[str, dict[int, Record]] = {baseline: {}, candidate: {}}
+    for record in records:
+        if record["config"]["arm"] in by_arm:
+            by_arm[record["config"]["arm"]][record["config"]["seed"]] = record
+    seeds = sorted(by_arm[baseline].keys() & by_arm[candidate].keys())
+    return [(by_arm[baseline][seed], by_arm[candidate][seed]) for seed in seeds]

@@ -47,8 +47,12 @@ def after_temperature(record: Record) -> Metrics:
 
 def shifted(record: Record) -> Metrics:
     """Each metric averaged over all shifts and severities; None where any of them is no number."""
-    parts = [record["metrics"][name] for name in image_sets(record)]
-    return {name: _mean([part[name] for part in parts]) for name in parts[0]}
+    return {name: mean_over_shifts(record, name) for name in record["metrics"][image_sets(record)[0]]}
+
+
+def mean_over_shifts(record: Record, metric: str) -> float | None:
+    """A metric averaged over all shifts and severities; None without such, or where any of them is no number."""
+    return _mean(record["metrics"][name][metric] for name in image_sets(record))
 
 
 def by_severity(records: Sequence[Record], metric: str, *, shift: str | None = None) -> list[list[float]]:
@@ -66,7 +70,7 @@ def by_severity(records: Sequence[Record], metric: str, *, shift: str | None = N
 
 def _mean(values: Iterable[Any]) -> float | None:
     known = list(values)
-    return sum(known) / len(known) if all(map(is_number, known)) else None
+    return sum(known) / len(known) if known and all(map(is_number, known)) else None
 
 
 def _number(value: float | None) -> float:
