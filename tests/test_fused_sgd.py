@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch.optim import SGD
@@ -92,6 +94,21 @@ def test_another_rate_a_missing_gradient_and_another_place_are_seen():
             optimizer.param_groups[0]["lr"] = rate
             optimizer.step()
             optimizer.step()
+    assert_alike(ours, theirs)
+
+
+def test_it_goes_on_from_a_state_of_torch():
+    ours, theirs = parameters(), parameters()
+    fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0), SGD(theirs, 0.1, 0.9)
+    for step in range(3):
+        fill(ours, step), fill(theirs, step)
+        fused.step(), usual.step()
+        fused.load_state_dict(deepcopy(usual.state_dict()))  # puts other tensors there
+    assert_alike(ours, theirs)
+    nothing = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options(), where=lambda name, parameter: False)
+    nothing.load_state_dict(SGD(theirs, 0.1, 0.9).state_dict())
+    fill(ours, 5), fill(theirs, 5)
+    nothing.step(), SGD(theirs, 0.1, 0.9).step()
     assert_alike(ours, theirs)
 
 

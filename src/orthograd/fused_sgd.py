@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from .engine.dense import flattened
 from .engine.projector import has_triton
 from .options import Options
 from .partition import Partition, Where
+
+if TYPE_CHECKING:
+    from .engine.stepping import Stepped, StepPlan
 
 
 class FusedSGD(SGD):
@@ -38,12 +41,10 @@ class FusedSGD(SGD):
     ):
         super().__init__(parameters, rate, momentum, weight_decay=decay)
         self._copies, self._options = dict(copies or {}), options
-        projected = Partition(options, where).segments(self.param_groups)[options] if options else []
+        projected = Partition(options, where).segments(self.param_groups).get(options, []) if options else []
         self._projected = {id(parameter) for segment in projected for parameter in segment}
-        for parameter in self.param_groups[0]["params"]:
-            self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        self._plan: tuple[Any, Any] = None, None
-        self._captured: list[Any] = []
+        self._last: tuple[Any, StepPlan] | None = None
+        self._captured: list[StepPlan] = []
 
     @staticmethod
     def serves(options: Options | None, momentum: float) -> bool:
@@ -59,38 +60,37 @@ class FusedSGD(SGD):
             with torch.enable_grad():
                 loss = closure()
         (group,) = self.param_groups
-        gradients = {parameter: self._gradient(parameter) for parameter in group["params"]}
-        found = {parameter: gradient for parameter, gradient in gradients.items() if gradient is not None}
+        tensors = [found for parameter in group["params"] if (found := self._stepped(parameter)) is not None]
         pace = {"rate": group["lr"], "momentum": group["momentum"], "decay": group["weight_decay"]}
-        key = [gradient.data_ptr() for gradient in found.values()], pace
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-            self._captured.append(self._planned(found, pace))  # the graph reads its memory at every replay
-            self._captured[-1].step_()
-            return loss
-        if found and self._plan[0] != key:
-            self._plan = key, self._planned(found, pace)
-        if found:
-            self._plan[1].step_()
+        if tensors:
+            self._plan_for(tensors, pace).step_()
         return loss
 
-    def _gradient(self, parameter: Tensor) -> Tensor | None:
-        """In the memory order of its weight."""
-        gradient = self._copies.get(parameter, parameter).grad
-        if gradient is not None and flattened(gradient, parameter) is None:
+    def _stepped(self, parameter: Tensor) -> Stepped | None:
+        """All that belongs to a parameter, in the order of its memory; None if it has no gradient."""
+        from .engine.stepping import Stepped  # with Triton, which is heavy, and absent where there is no CUDA
+
+        copy, state = self._copies.get(parameter), self.state[parameter]
+        gradient = (parameter if copy is None else copy).grad
+        if gradient is None:
+            return None
+        if flattened(gradient, parameter) is None:
             gradient = torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
-        return gradient
+        if state.get("momentum_buffer") is None:  # as torch leaves it before the first step
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        return Stepped(gradient, parameter, state["momentum_buffer"], copy, id(parameter) in self._projected)
 
-    def _planned(self, gradients: Mapping[Tensor, Tensor], pace: Mapping[str, float]) -> Any:
-        from .engine.stepping import Stepped, StepPlan  # Triton is heavy, and absent where there is no CUDA
+    def _plan_for(self, tensors: list[Stepped], pace: dict[str, float]) -> StepPlan:
+        """The last one where all lies as it did; while a graph is captured a new one, which is kept for its replays."""
+        from .engine.stepping import StepPlan
 
-        tensors = [
-            Stepped(
-                gradient,
-                parameter,
-                self.state[parameter]["momentum_buffer"],
-                self._copies.get(parameter),
-                id(parameter) in self._projected,
-            )
-            for parameter, gradient in gradients.items()
-        ]
-        return StepPlan(tensors, **pace, renormalize=self._options is None or self._options.renormalize)
+        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        key = [tensor.data_ptr() for each in tensors for tensor in each[:4] if tensor is not None], pace
+        if self._last is not None and self._last[0] == key and not is_captured:
+            return self._last[1]
+        plan = StepPlan(tensors, **pace, renormalize=self._options is None or self._options.renormalize)
+        if is_captured:
+            self._captured.append(plan)
+        else:
+            self._last = key, plan
+        return plan

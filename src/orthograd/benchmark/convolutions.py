@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,8 @@ def convolutions_alone(config: Config, task: Task, *, size: int) -> float:
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     model = initial_model(config, task.dataset)
     images = torch.zeros(config.batch_size, *task.images.shape[1:])
-    streams = [torch.cuda.Stream() for _ in range(size)]
-    graphs = [_captured(stream, [*_steps(model, images, dtype)]) for stream in streams]
-    seconds = min(_seconds(streams, graphs) for _ in range(ROUNDS))
+    pack = [_Alone(_steps(model, images, dtype)) for _ in range(size)]
+    seconds = min(_seconds(pack) for _ in range(ROUNDS))
     return seconds / (STEPS * size) * len(task.labels) / config.batch_size
 
 
@@ -65,31 +64,32 @@ def _noise(shape: torch.Size, dtype: torch.dtype) -> Tensor:
     return torch.randn(shape, device="cuda").to(dtype, memory_format=torch.channels_last)
 
 
-def _captured(stream: torch.cuda.Stream, steps: list[Step]) -> Step:
-    """A replay of all steps; their tensors live as long as it does."""
-    graph = torch.cuda.CUDAGraph()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for step in steps:
+class _Alone:
+    """The steps on a stream of their own, replayed from a graph, with the tensors that it reads."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._steps, self._stream, self._graph = list(steps), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._take()
+            self._stream.synchronize()
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                self._take()
+
+    def _take(self) -> None:
+        for step in self._steps:
             step()
-        stream.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            for step in steps:
-                step()
 
-    def replay() -> None:
-        assert steps
-        with torch.cuda.stream(stream):
-            graph.replay()
-
-    return replay
+    def replay(self) -> None:
+        with torch.cuda.stream(self._stream):
+            self._graph.replay()
 
 
-def _seconds(streams: list[torch.cuda.Stream], graphs: list[Step]) -> float:
+def _seconds(pack: list[_Alone]) -> float:
     torch.cuda.synchronize()
     started = time.perf_counter()
     for _ in range(STEPS):
-        for replay in graphs:
-            replay()
+        for run in pack:
+            run.replay()
     torch.cuda.synchronize()
     return time.perf_counter() - started
