@@ -87,8 +87,10 @@ def test_copies_give_the_gradients_and_follow_the_weights():
 def test_another_rate_a_missing_gradient_and_another_place_are_seen():
     ours, theirs = parameters(), parameters()
     fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0), SGD(theirs, 0.1, 0.9)
-    for rate in (0.1, 0.02):
-        fill(ours, 1), fill(theirs, 1)
+    kept = []  # so that gradients lie in another place each time
+    for rate in (0.1, 0.1, 0.02):
+        fill(ours, len(kept)), fill(theirs, len(kept))
+        kept.append([parameter.grad for parameter in ours])
         ours[2].grad = theirs[2].grad = None
         for optimizer in (fused, usual):
             optimizer.param_groups[0]["lr"] = rate
@@ -110,6 +112,24 @@ def test_it_goes_on_from_a_state_of_torch():
     fill(ours, 5), fill(theirs, 5)
     nothing.step(), SGD(theirs, 0.1, 0.9).step()
     assert_alike(ours, theirs)
+
+
+def test_a_gradient_that_goes_from_one_parameter_to_another_steps_the_other():
+    first, second = (torch.zeros(4, device=DEVICE, requires_grad=True) for _ in range(2))
+    gradient, optimizer = torch.ones(4, device=DEVICE), FusedSGD([first, second], 0.1, 0.9, 0.0)
+    for parameter, other in ((first, second), (second, first)):
+        parameter.grad, other.grad = gradient, None
+        optimizer.step()
+    assert torch.equal(first, second)
+
+
+def test_what_it_does_not_do_is_refused():
+    (parameter,) = parameters()[1:2]
+    parameter.grad = torch.ones_like(parameter)
+    optimizer = FusedSGD([parameter], 0.1, 0.9, 0.0)
+    optimizer.load_state_dict(SGD([parameter], 0.1, 0.9, nesterov=True).state_dict())
+    with pytest.raises(ValueError, match="plain momentum, got nesterov"):
+        optimizer.step()
 
 
 def test_a_gradient_in_another_order_of_memory_is_put_in_order():
@@ -143,10 +163,11 @@ def test_other_dtypes_are_refused():
 @pytest.mark.parametrize("options", [Options(granularity="row"), Options(project="update")])
 def test_it_says_what_it_serves(options, monkeypatch):
     monkeypatch.setattr("orthograd.fused_sgd.has_triton", lambda: True)
-    assert FusedSGD.serves(None, 0.9)
-    assert FusedSGD.serves(Options(), 0.9)
-    assert not FusedSGD.serves(Options(), 0.0)
-    assert not FusedSGD.serves(options, 0.9)
+    assert FusedSGD.serves(parameters(), None, 0.9)
+    assert FusedSGD.serves(parameters(), Options(), 0.9)
+    assert not FusedSGD.serves(parameters(), Options(), 0.0)
+    assert not FusedSGD.serves(parameters(), options, 0.9)
+    assert not FusedSGD.serves([parameter.double() for parameter in parameters()], Options(), 0.9)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

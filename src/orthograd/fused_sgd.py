@@ -25,7 +25,8 @@ class FusedSGD(SGD):
     """`torch.optim.SGD` with momentum, for weights in float32 on one GPU, with ⊥Grad where ``options`` are given.
 
     ``copies`` has weights in another dtype, which follow each step: where a parameter has one, its gradient is that of
-    the copy. State and checkpoints are those of `torch.optim.SGD`.
+    the copy. The state is that of `torch.optim.SGD`. Made for training in this package, where it lives with its graphs:
+    it has one param group, and is not copied.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class FusedSGD(SGD):
         self._captured: list[StepPlan] = []
 
     @staticmethod
-    def serves(options: Options | None, momentum: float) -> bool:
-        """Whether it can do what is wanted: ⊥Grad of gradients, tensor by tensor, or none; and momentum."""
+    def serves(parameters: Iterable[Tensor], options: Options | None, momentum: float) -> bool:
+        """Whether it can do what is wanted: ⊥Grad of gradients, tensor by tensor, or none; momentum; and float32."""
         is_usual = options is None or (options.granularity, options.project) == ("tensor", "gradient")
-        return is_usual and momentum > 0 and has_triton()
+        are_usual = all(parameter.dtype == torch.float32 for parameter in parameters)
+        return is_usual and are_usual and momentum > 0 and has_triton()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -60,6 +62,8 @@ class FusedSGD(SGD):
             with torch.enable_grad():
                 loss = closure()
         (group,) = self.param_groups
+        if unknown := [name for name in ("nesterov", "maximize", "dampening") if group[name]]:
+            raise ValueError(f"expected plain momentum, got {', '.join(unknown)}")
         tensors = [found for parameter in group["params"] if (found := self._stepped(parameter)) is not None]
         pace = {"rate": group["lr"], "momentum": group["momentum"], "decay": group["weight_decay"]}
         if tensors:

@@ -17,18 +17,18 @@ from triton.compiler import ASTSource
 from orthograd.engine import kernels
 
 finish = {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "LARGEST": 3.4e38}
-step = {"PROJECTS": True, "SLOTS": 256}
 for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
     walk = {"TYPES": (kind, kind), "ALIGNED": True, "BLOCK": 1024}
-    for name, constants in {
-        "moments_kernel": walk,
-        "merge_kernel": {"SLOTS": 256},
-        "apply_kernel": {**finish, **walk, "SLOTS": 256},
-        "rows_kernel": {**finish, **walk},
-        "step_kernel": {**step, **finish, **walk, "TYPES": (kind, tl.float32), "COPY_TYPE": tl.bfloat16},
-        "step_kernel ": {**step, **finish, **walk, "TYPES": (kind, tl.float32), "PROJECTS": False, "COPY_TYPE": None},
-    }.items():
-        kernel = getattr(kernels, name.strip())
+    step = {"TYPES": (kind, tl.float32), "SLOTS": 256}
+    for name, constants in [
+        ("moments_kernel", walk),
+        ("merge_kernel", {"SLOTS": 256}),
+        ("apply_kernel", {**finish, **walk, "SLOTS": 256}),
+        ("rows_kernel", {**finish, **walk}),
+        ("step_kernel", {**finish, **walk, **step, "PROJECTS": True, "COPY_TYPE": tl.bfloat16}),
+        ("step_kernel", {**finish, **walk, **step, "PROJECTS": False, "COPY_TYPE": None}),
+    ]:
+        kernel = getattr(kernels, name)
         types = {"directory": "*i64", "ends": "*i64", "tensors": "i32", "table": "*fp64", "out": "*fp64"}
         types |= dict.fromkeys(("rate", "inertia", "decay"), "fp32")
         signature = {argument: types.get(argument, "constexpr") for argument in kernel.arg_names}

@@ -14,15 +14,15 @@ from torch.nn import functional
 
 from orthograd.models import norm_relu as module
 from orthograd.models import resnet18, wide_resnet28_10
-from orthograd.models.norm_relu import norm_relu, sum_norm_relu, walked
+from orthograd.models.norm_relu import fits, norm_relu, sum_norm_relu, walked
 
-pytest.importorskip("triton")
+fused_norm = pytest.importorskip("orthograd.models.fused_norm", exc_type=ImportError)
 
 
 @pytest.fixture
 def fused(monkeypatch):
     """The kernels on the CPU."""
-    monkeypatch.setattr(module, "is_fused", lambda norm, x: norm.training)
+    monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: isinstance(norm, nn.BatchNorm2d))
 
 
 def values(*shape, seed=0, mean=0.0):
@@ -104,7 +104,48 @@ def test_again_gives_the_same_bits():
     norm, x = made_norm(160), values(4, 160, 8, 8)
     first, second = (norm_relu(norm, x)[0] for _ in range(2))
     assert torch.equal(first, second)
-    assert not norm._counters.any()
+    assert not fused_norm.COUNTERS[norm].any()
+
+
+@pytest.mark.usefixtures("fused")
+def test_what_is_not_a_number_is_not_hidden():
+    """A loss that stays finite while weights are lost would not end the run."""
+    x = values(2, 16, 4, 4)
+    with torch.no_grad():
+        x[0, 3, 1, 1] = float("nan")
+    for plus in (None, values(2, 16, 4, 4, seed=1)):
+        x.grad = None
+        y, _ = norm_relu(made_norm(16), x, plus)
+        y.sum().backward()
+        assert y[:, 3].isnan().all()
+        assert x.grad[:, 3].isnan().all()
+        assert x.grad[:, 4].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "is_fit"),
+    [
+        ((2, 8, 3, 3), torch.float32, True),
+        ((2, 8, 3, 3), torch.bfloat16, True),
+        ((2, 8, 3, 3), torch.float64, False),
+        ((2, 7, 3, 3), torch.float32, False),  # another number of channels
+        ((1, 8, 1, 1), torch.float32, False),  # no deviation
+        ((0, 8, 3, 3), torch.float32, False),
+    ],
+)
+def test_what_the_kernels_can_walk(shape, dtype, is_fit):
+    x = torch.zeros(shape, dtype=dtype).to(memory_format=torch.channels_last)
+    assert fits(nn.BatchNorm2d(8), x, None) == is_fit
+    assert fits(nn.BatchNorm2d(8), x, torch.zeros_like(x)) == is_fit
+    assert not fits(nn.BatchNorm2d(8), x, torch.zeros(1))
+
+
+@pytest.mark.parametrize("network", [resnet18, wide_resnet28_10])
+def test_other_norms_may_stand_in_the_place_of_batch_norms(network):
+    images = torch.randn(2, 3, 8, 8)
+    model = network((3, 8, 8), 10).eval()
+    usual = model(images)
+    torch.testing.assert_close(nn.SyncBatchNorm.convert_sync_batchnorm(model)(images), usual)
 
 
 def test_layers_one_by_one_are_the_layers_in_a_row():
@@ -116,6 +157,8 @@ def test_layers_one_by_one_are_the_layers_in_a_row():
     plus = torch.randn(2, 8, 4, 4)
     assert torch.equal(walked(layers, x, plus, relu=True)[1], functional.relu(same(x) + plus))
     assert torch.equal(walked(layers[:4], x)[0], same[:4](x))
+    assert torch.equal(walked(layers[:3], x)[0], same[:3](x))
+    assert torch.equal(walked(layers[:4], x, plus, relu=True)[0], functional.relu(same[:4](x) + plus))
 
 
 @pytest.mark.slow
@@ -125,7 +168,11 @@ def test_a_network_learns_the_same(network, monkeypatch):
     for is_fused in (False, True):
         torch.manual_seed(0)
         model = network((3, 16, 16), 10).to(memory_format=torch.channels_last)
-        monkeypatch.setattr(module, "is_fused", lambda norm, x, is_fused=is_fused: is_fused)
+        monkeypatch.setattr(
+            module,
+            "is_fused",
+            lambda norm, x, plus=None, is_fused=is_fused: is_fused and isinstance(norm, nn.BatchNorm2d),
+        )
         images = torch.randn(4, 3, 16, 16).contiguous(memory_format=torch.channels_last)
         functional.cross_entropy(model(images), torch.arange(4)).backward()
         found[is_fused] = {name: parameter.grad.double() for name, parameter in model.named_parameters()}

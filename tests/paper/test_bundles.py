@@ -25,7 +25,7 @@ def runs():
 
 def test_records_come_back_as_they_were_and_in_the_same_bytes(tmp_path, runs):
     first = write_bundle(tmp_path / "a.json", runs)
-    assert read_bundle(first) == sorted(runs, key=lambda run: run["config"]["seed"])
+    assert read_bundle(first) == sorted(runs, key=lambda run: (run["config"]["seed"], run["hash"]))
     second = write_bundle(tmp_path / "b.json", read_bundle(first))
     assert first.read_bytes() == second.read_bytes()
     json.loads(first.read_text())
@@ -39,9 +39,9 @@ def _with_stretches(run):
 
 def test_records_of_several_shapes_have_columns_of_their_own(tmp_path, runs):
     plain = write_bundle(tmp_path / "a.json", runs)
-    mixed = [_with_stretches(run) for run in runs[::2]] + runs[1::2]
+    mixed = [_with_stretches(run) for run in runs[::2]] + runs[1::2]  # a seed has a run of each arm
     path = write_bundle(tmp_path / "b.json", mixed)
-    assert read_bundle(path) == sorted(mixed, key=lambda run: run["config"]["seed"])
+    assert read_bundle(path) == sorted(mixed, key=lambda run: (run["config"]["seed"], run["hash"]))
     assert path.stat().st_size < 1.3 * plain.stat().st_size
     assert write_bundle(tmp_path / "c.json", read_bundle(path)).read_bytes() == path.read_bytes()
     assert read_bundle(write_bundle(tmp_path / "d.json", [])) == []

@@ -34,6 +34,21 @@ def test_gradients_are_those_of_autocast():
         torch.testing.assert_close(ours.grad, theirs.grad)
 
 
+def test_what_is_frozen_or_not_used_is_left_alone():
+    model = network()
+    model.append(nn.Conv2d(1, 1, 1))
+    unused = model.pop(3)
+    model[0].weight.requires_grad_(False)
+    assert not HalfWeights(model).by_weight
+    both = nn.ModuleDict({"used": network(), "unused": unused})
+    both.forward = lambda images: both["used"](images)
+    half = HalfWeights(both)
+    answer(half, torch.randn(1, 3, 4, 4)).sum().backward()
+    half.hand_gradients_over()
+    assert both["used"][0].weight.grad is not None
+    assert unused.weight.grad is None
+
+
 def test_copies_follow_and_forget():
     model = network()
     half = HalfWeights(model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -91,7 +91,7 @@ class Plan:
 
     def project_(self) -> None:
         """Replace each gradient by what ⊥Grad makes of it: two launches, or one where every row stands for itself."""
-        with torch.cuda.device(self.device) if _is_elsewhere(self.device) else nullcontext():
+        with on_its_device(self.device):
             if self.rows:
                 for launch in self._apply:
                     launch()
@@ -152,5 +152,7 @@ def division(pair: Pair, rows: bool) -> tuple[int, int]:
     return chunk, -(-elements // chunk)
 
 
-def _is_elsewhere(device: torch.device) -> bool:
-    return device.type == "cuda" and device.index != torch.cuda.current_device()
+def on_its_device(device: torch.device) -> AbstractContextManager[object]:
+    """Triton launches on the current device, whichever that is."""
+    is_elsewhere = device.type == "cuda" and device.index != torch.cuda.current_device()
+    return torch.cuda.device(device) if is_elsewhere else nullcontext()

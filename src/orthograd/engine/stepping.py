@@ -12,7 +12,7 @@ from torch import Tensor
 from ..projection import rounding_of
 from . import kernels
 from .dense import Pair
-from .launch import BLOCK, SLOTS, TYPES, Launch, Plan, division, in_pinned_memory, is_eligible
+from .launch import BLOCK, SLOTS, TYPES, Launch, Plan, division, in_pinned_memory, is_eligible, on_its_device
 
 ROWS = 10
 
@@ -80,6 +80,7 @@ class StepPlan:
 
     def step_(self) -> None:
         """Change momenta, weights and copies in place; gradients stay as they are."""
-        table = self._measuring.measure() if self._measuring else self._nothing
-        for launch in self._launches:
-            launch(table)
+        with on_its_device(self._nothing.device):
+            table = self._measuring.measure() if self._measuring else self._nothing
+            for launch in self._launches:
+                launch(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ PARTS = 128
 """Stretches of a channel, at most: what the last program adds up alone, while all others are done."""
 SUMMED, CHANGED = (1024, 32, 2), (4096, 64, 4)
 """To add channels up and to change values: what a program takes at a time, in how many channels, and its warps."""
+COUNTERS: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
+"""Of programs that have ended, for each norm: a norm is used on one stream at a time."""
 Slopes = tuple[Tensor | None, ...]
 
 
@@ -147,10 +150,9 @@ def _count(norm: nn.BatchNorm2d) -> None:
 
 def _counters(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
     """Zeros, made once: the kernels leave zeros behind."""
-    kept = getattr(norm, "_counters", None)
-    if not isinstance(kept, Tensor) or kept.device != x.device:
-        kept = torch.zeros(x.shape[1], dtype=torch.int32, device=x.device)
-        norm._counters = kept
+    kept = COUNTERS.get(norm)
+    if kept is None or kept.device != x.device:
+        kept = COUNTERS[norm] = torch.zeros(x.shape[1], dtype=torch.int32, device=x.device)
     return kept
 
 

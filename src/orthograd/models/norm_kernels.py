@@ -70,7 +70,7 @@ def normalise_kernel(
     if ADDS:
         y += tl.load(plus + places, mask=inside).to(tl.float32)
     if RELU:
-        y = tl.where(y > 0, y, 0.0)
+        y = tl.where(y < 0, 0.0, y)  # NaN stays, as in PyTorch: training that diverges is to be seen
     tl.store(out + places, y.to(x.dtype), mask=inside)
 
 
@@ -141,9 +141,9 @@ def _behind_relu(
         g += tl.load(other_slope + places, mask=inside, other=0.0).to(tl.float32)
     if RELU:
         if ADDED:
-            g = tl.where(tl.load(out + places, mask=inside, other=0.0) > 0, g, 0.0)
+            g = tl.where(tl.load(out + places, mask=inside, other=0.0) <= 0, 0.0, g)
         else:
-            g = tl.where(x * factor[None, :] + shift[None, :] > 0, g, 0.0)
+            g = tl.where(x * factor[None, :] + shift[None, :] <= 0, 0.0, g)
     return g
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -14,20 +15,20 @@ KINDS = (torch.float32, torch.bfloat16, torch.float16)
 OLDEST_TRITON = (3, 5)
 
 
-def norm_relu(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None = None, *, relu: bool = True) -> Ways:
+def norm_relu(norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True) -> Ways:
     """relu(norm(x) + plus), or the same without ReLU."""
-    if is_fused(norm, x):
+    if is_fused(norm, x, plus):
         from .fused_norm import fused_norm
 
         return fused_norm(norm, x, plus, relu=relu)
-    y = norm(x) if plus is None else norm(x) + plus
+    y: Tensor = norm(x) if plus is None else norm(x) + plus
     y = functional.relu(y) if relu else y
     return y, y
 
 
-def sum_norm_relu(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def sum_norm_relu(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The sum x + plus, and relu(norm(x + plus))."""
-    if is_fused(norm, x):
+    if is_fused(norm, x, plus):
         from .fused_norm import fused_sum_norm
 
         return fused_sum_norm(norm, x, plus)
@@ -36,25 +37,46 @@ def sum_norm_relu(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None = None) -
 
 
 def walked(layers: nn.Sequential, x: Tensor, plus: Tensor | None = None, *, relu: bool = False) -> Ways:
-    """Layer by layer, each norm with the ReLU behind it; to a norm that is the last more may be added, and a ReLU."""
-    ways, steps = (x, x), [*layers, None]
-    for before, layer, behind in zip([None, *layers], layers, steps[1:], strict=False):
-        if isinstance(layer, nn.BatchNorm2d):
-            is_last = behind is None
-            has_relu = relu if is_last else isinstance(behind, nn.ReLU)
-            ways = norm_relu(layer, ways[0], plus if is_last else None, relu=has_relu)
-        elif not (isinstance(layer, nn.ReLU) and isinstance(before, nn.BatchNorm2d)):
+    """Layer by layer, each norm with the ReLU behind it; to the last one more may be added, and a ReLU.
+
+    A norm is whatever stands behind a convolution: users put others in the place of batch norms.
+    """
+    ways, rest = (x, x), list(layers)
+    while rest:
+        layer = rest.pop(0)
+        if not rest:
+            ways = norm_relu(layer, ways[0], plus, relu=relu)
+        elif isinstance(rest[0], nn.ReLU):
+            is_last = len(rest) == 1
+            ways = norm_relu(layer, ways[0], plus if is_last else None)
+            rest.pop(0)
+        else:
             ways = (layer(ways[0]),) * 2
     return ways
 
 
-def is_fused(norm: nn.BatchNorm2d, x: Tensor) -> bool:
-    """Whether the kernels do what this norm does: training on a GPU, channels last, usual statistics."""
-    if not norm.training or not x.is_cuda or torch.compiler.is_compiling():
+def is_fused(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> TypeGuard[nn.BatchNorm2d]:
+    """Whether the kernels do what this norm does, in training on the current GPU; their slopes have no slopes."""
+    if type(x) is not Tensor or type(norm) is not nn.BatchNorm2d or not norm.training or not x.is_cuda:
+        return False
+    if torch.compiler.is_compiling() or norm._forward_hooks or norm._forward_pre_hooks:
         return False
     is_usual = norm.affine and norm.track_running_stats and norm.momentum is not None
-    is_fit = x.dtype in KINDS and x.is_contiguous(memory_format=torch.channels_last) and type(x) is Tensor
-    return is_usual and is_fit and has_kernels()
+    return is_usual and fits(norm, x, plus) and x.device.index == torch.cuda.current_device() and has_kernels()
+
+
+def fits(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> bool:
+    """Whether the kernels can walk these values: channels last, as many as the norm has, and not too many to count.
+
+    >>> fits(nn.BatchNorm2d(3), torch.zeros(2, 3, 4, 4), None)
+    False
+    >>> fits(nn.BatchNorm2d(3), torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last), None)
+    True
+    """
+    is_known = x.dtype in KINDS and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    # Of one value there is no deviation; PyTorch says so.
+    is_sized = is_known and x.shape[1] == norm.num_features and x.shape[1] < x.numel() < 2**31
+    return is_sized and (plus is None or plus.shape == x.shape)
 
 
 @cache

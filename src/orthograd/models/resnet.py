@@ -93,7 +93,7 @@ class ResNet(nn.Module):
 
     @property
     def has_own_kernels(self) -> bool:
-        """Whether it trains on a GPU by kernels that need no compiler."""
+        """Whether it trains on a GPU by kernels of ours, so that compiling it is not worth while."""
         return has_kernels()
 
     def forward(self, images: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def bundle_path(folder: Path, setting: str, arm: str) -> Path:
 
 def write_bundle(path: Path, records: Iterable[Record]) -> Path:
     """Write records by seed; the same records give the same bytes, and each comes back as it was."""
-    whole = sorted((json.loads(canonical_json(dict(record))) for record in records), key=_seed)
+    whole = sorted((json.loads(canonical_json(dict(record))) for record in records), key=_order)
     for record in whole:
         _check(path, record)
     shapes: dict[tuple[str, ...], list[dict[str, Any]]] = {}
@@ -37,7 +37,7 @@ def write_bundle(path: Path, records: Iterable[Record]) -> Path:
         columns = {"count": len(records_alike), "runs": columns_of(records_alike), **more}
     if _rows(columns) != whole:
         raise ValueError(f"{path}: expected records that columns give back, got others")
-    columns = {"format": FORMATS["more" in columns], **columns}
+    columns = {"format": FORMATS[1] if "more" in columns else FORMATS[0], **columns}
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, as_text(columns).encode())
     return path
@@ -66,7 +66,7 @@ def read_bundles(folder: Path) -> dict[str, dict[str, Any]]:
 def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     """By seed, of whatever shape."""
     rows = rows_of(columns["runs"], int(columns["count"]))
-    return sorted(rows + (_rows(columns["more"]) if "more" in columns else []), key=_seed)
+    return sorted(rows + (_rows(columns["more"]) if "more" in columns else []), key=_order)
 
 
 def _check(path: Path, record: Record) -> None:
@@ -75,5 +75,5 @@ def _check(path: Path, record: Record) -> None:
     check_hashes(record, f"{path}: the record of run {record['hash']}")
 
 
-def _seed(record: Record) -> int:
-    return int(record["config"]["seed"])
+def _order(record: Record) -> tuple[int, str]:
+    return int(record["config"]["seed"]), str(record["hash"])

@@ -12,7 +12,9 @@ class HalfWeights:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._whole = {name: value for name, value in model.named_parameters() if value.ndim > 2}
+        self._whole = {
+            name: value for name, value in model.named_parameters() if value.ndim > 2 and value.requires_grad
+        }
         self._half = {name: value.detach().to(torch.bfloat16).requires_grad_() for name, value in self._whole.items()}
 
     @property
@@ -38,8 +40,7 @@ class HalfWeights:
     @torch.no_grad()
     def hand_gradients_over(self) -> None:
         """Give their gradients to the weights, in float32."""
-        given = [copy.grad for copy in self._half.values() if copy.grad is not None]
-        taken = [torch.empty_like(whole) for whole in self._whole.values()]
-        torch._foreach_copy_(taken, given)
-        for whole, gradient in zip(self._whole.values(), taken, strict=True):
-            whole.grad = gradient
+        learning = [(whole, copy.grad) for whole, copy in self.by_weight.items() if copy.grad is not None]
+        for whole, _ in learning:
+            whole.grad = torch.empty_like(whole)
+        torch._foreach_copy_([whole.grad for whole, _ in learning], [gradient for _, gradient in learning])  # type: ignore[misc]

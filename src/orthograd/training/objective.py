@@ -38,7 +38,8 @@ def optimizer_of(config: Config, model: nn.Module, copies: Mapping[Tensor, Tenso
     where = confined_to(model, arm.only) if arm.only else None
     if config.optimizer == "sgd":
         options = None if arm.orthogonal is None else Options(**arm.orthogonal)
-        if on_gpu and FusedSGD.serves(options, config.momentum):
+        is_dense = not any(getattr(layer, "sparse", False) for layer in model.modules())
+        if on_gpu and is_dense and FusedSGD.serves(parameters, options, config.momentum):
             return FusedSGD(parameters, rate, config.momentum, decay, options=options, where=where, copies=copies)
         optimizer: Optimizer = SGD(parameters, rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
     else:
