@@ -55,7 +55,7 @@ def test_each_network_in_a_row_has_a_pack_of_its_own(store, monkeypatch):
     assert asked == [("small", 2), ("large", 2), ("small", 1)]
 
 
-@pytest.mark.parametrize(("pack", "begun"), [(1, 2), (4, 6)])
+@pytest.mark.parametrize(("pack", "begun"), [(1, 2), (4, 5)])
 def test_more_are_begun_than_train_best_since_some_are_judged(store, monkeypatch, pack, begun):
     monkeypatch.setattr("orthograd.experiment.packed.fastest_pack", lambda config, most: pack)
     assign, working = packed._Crew.assign, []

@@ -12,9 +12,8 @@ from .events import Event
 from .jobs import Agenda, Job, OnEvent, attempt
 from .plain import Config
 
-BEING_JUDGED = 1 / 2
-"""Runs beyond the fastest pack, for each of it: while some are judged, which is slow and leaves most of the GPU to the
-rest, so many are to train."""
+BEING_JUDGED = 1
+"""Runs beyond the fastest pack: one or another is at its metrics, which leave the GPU to the rest."""
 
 
 class PackedGPU:
@@ -41,7 +40,7 @@ class PackedGPU:
                 self._perform(list(group), on_event)
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
-        runs = min(len(jobs), self.runs or _with_judged(fastest_pack(jobs[0].config, len(jobs))))
+        runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config, len(jobs)) + BEING_JUDGED)
         agenda, crew = Agenda(jobs), _Crew()
         try:
             while agenda or crew.working:
@@ -62,10 +61,6 @@ def fastest_pack(config: Config, most: int) -> int:
     from ..training.packing import fastest_pack as measured
 
     return measured(Settings.from_dict(config), most)
-
-
-def _with_judged(pack: int) -> int:
-    return pack + max(1, int(pack * BEING_JUDGED))
 
 
 def _precision(job: Job) -> str:
