@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.optim import SGD
 
 from .engine.dense import flattened
-from .engine.projector import has_triton
 from .options import Options
 from .partition import Partition, Where
+from .triton_found import has_triton
 
 if TYPE_CHECKING:
     from .engine.stepping import Stepped, StepPlan

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..projection import as_real, orthogonal_gradient, rounding_of
+from ..triton_found import has_triton
 from . import cpu, dense
 from .dense import Pair, Segment
 from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of, widest
@@ -19,7 +19,6 @@ from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of,
 # Addresses of gradients repeat from step to step; a few alternating sets are remembered.
 REMEMBERED = 8
 CPU = torch.device("cpu")
-OLDEST_TRITON = (3, 5)
 Addresses = tuple[list[int], list[int], list[Any], list[int]] | None
 
 
@@ -177,16 +176,6 @@ def _device(pairs: Segment) -> torch.device | None:
     """The one device of all pairs; None where they lie on several."""
     devices = {pair.gradient.device for pair in pairs}
     return devices.pop() if len(devices) == 1 else None
-
-
-@cache
-def has_triton() -> bool:
-    """Whether Triton is here, and one that the kernels are known to compile with."""
-    try:
-        import triton
-    except ImportError:
-        return False
-    return tuple(map(int, triton.__version__.split(".")[:2])) >= OLDEST_TRITON
 
 
 def _launch() -> Any:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..triton_found import has_triton
+
 Ways = tuple[Tensor, Tensor]
 """The same values for two that use them: what slopes they give is added up where it is needed, not in between."""
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
-OLDEST_TRITON = (3, 5)
 
 
 def norm_relu(norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True) -> Ways:
@@ -62,7 +62,7 @@ def is_fused(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> TypeGuar
     if torch.compiler.is_compiling() or norm._forward_hooks or norm._forward_pre_hooks:
         return False
     is_usual = norm.affine and norm.track_running_stats and norm.momentum is not None
-    return is_usual and fits(norm, x, plus) and x.device.index == torch.cuda.current_device() and has_kernels()
+    return is_usual and fits(norm, x, plus) and x.device.index == torch.cuda.current_device() and has_triton()
 
 
 def fits(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> bool:
@@ -77,13 +77,3 @@ def fits(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> bool:
     # Of one value there is no deviation; PyTorch says so.
     is_sized = is_known and x.shape[1] == norm.num_features and x.shape[1] < x.numel() < 2**31
     return is_sized and (plus is None or plus.shape == x.shape)
-
-
-@cache
-def has_kernels() -> bool:
-    """Whether Triton is here, and one that the kernels are known to compile with."""
-    try:
-        import triton
-    except ImportError:
-        return False
-    return tuple(map(int, triton.__version__.split(".")[:2])) >= OLDEST_TRITON

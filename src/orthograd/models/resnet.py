@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .norm_relu import Ways, has_kernels, walked
+from ..triton_found import has_triton
+from .norm_relu import Ways, walked
 
 Shape = tuple[int, int, int]
 
@@ -94,7 +95,7 @@ class ResNet(nn.Module):
     @property
     def has_own_kernels(self) -> bool:
         """Whether it trains on a GPU by kernels of ours, so that compiling it is not worth while."""
-        return has_kernels()
+        return has_triton()
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .norm_relu import has_kernels, norm_relu, sum_norm_relu
+from ..triton_found import has_triton
+from .norm_relu import norm_relu, sum_norm_relu
 from .resnet import Classifier, Shape
 
 
@@ -60,7 +61,7 @@ class WideResNet(nn.Module):
     @property
     def has_own_kernels(self) -> bool:
         """See `ResNet.has_own_kernels`."""
-        return has_kernels()
+        return has_triton()
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""
