@@ -94,7 +94,7 @@ def _crossing(evidence: Evidence) -> Found | None:
     gaps = [sum(arms[1]) / len(arms[1]) - sum(arms[0]) / len(arms[0]) for arms in found if arms is not None]
     if len(gaps) < len(found):
         return None
-    told = ", ".join(f"{gap:+.2f}" for gap in gaps)
+    told = typeset(", ".join(f"{gap:+.2f}" for gap in gaps))
     is_so = gaps[0] < 0 and all(gap > 0 for gap in gaps[1:])
     return "reproduced" if is_so else "not reproduced", f"⊥Grad − SGD in points: {told}"
 
