@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from orthograd.paper.blocks import ByHand, Heading, Table, as_markdown, table, written_by_hand
+from orthograd.paper.blocks import ByHand, Heading, Table, Words, as_markdown, table, written_by_hand
 from orthograd.paper.contents import contents
 from orthograd.paper.document import FIGURES, NAME, RECORDS, differing, main, write_documents
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.experiments import EXPERIMENTS, named
 from orthograd.paper.page import as_page
 from orthograd.paper.parts import names_of, part_of
-from tests.paper.made_runs import made_table1
+from tests.paper.made_runs import made_run, made_table1
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -58,10 +58,25 @@ def test_numbers_of_the_paper_stand_beside_ours_with_a_verdict(docs):
     assert "Still missing: none of its 10 runs" in text  # of the longer ones
     assert "**Still missing: of its 20 runs only 10 are there, which other experiments need too.**" in text
     figures = sorted(path.name for path in (docs / FIGURES).iterdir())
-    assert figures == ["corruption-severity.svg", "table1-reliability-clean.svg", "table1-reliability-shifted.svg"]
+    assert figures == [
+        "corruption-severity.svg",
+        "table1-last-epoch.svg",
+        "table1-reliability-clean.svg",
+        "table1-reliability-shifted.svg",
+    ]
     for path in (docs / FIGURES).iterdir():
         xml.dom.minidom.parse(str(path))
         assert f"({FIGURES}/{path.name})" in text
+
+
+def test_networks_that_are_less_sure_than_right_are_named():
+    configs = [config.as_dict() for config in EXPERIMENTS["extended"].configs()]
+    sure = {"baseline": 0.9, "orthograd": 0.7}
+    runs = [made_run(config, {"max_softmax": sure[config["arm"]], "top1_accuracy": 80.0}) for config in configs]
+    told = [block.text for block in contents(Evidence({run["hash"]: run for run in runs})) if isinstance(block, Words)]
+    (found,) = [text for text in told if "underconfident" in text]
+    assert found.startswith("**⊥Grad is underconfident**: on clean images the confidence is 0.699 and the share of")
+    assert "in each of the 5 runs" in found
 
 
 def test_the_same_records_give_the_same_bytes(docs, tmp_path):
@@ -106,7 +121,7 @@ def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence):
     blocks = contents(evidence)
     page = as_page(blocks)
     assert page.count("<table") == sum(isinstance(block, Table) for block in blocks)
-    assert page.count("data:image/svg+xml") == 3
+    assert page.count("data:image/svg+xml") == 4
     assert 'src="http' not in page
     assert "<h1>The paper, run again</h1>" in page
     assert page == as_page(contents(Evidence(evidence.records)))

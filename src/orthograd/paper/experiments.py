@@ -138,6 +138,23 @@ EXPERIMENTS = {
             5,
             (*PAIR, "orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution"),
         ),
+        Experiment(
+            "unaugmented",
+            "1000 epochs without augmentation",
+            "After 1000 epochs our networks are more accurate than the paper's. Do its numbers come out without flips "
+            "and crops? Planned after the results had been seen.",
+            "resnet18_1000_epochs_unaugmented",
+            2,
+            answers="extended_resnet18",
+        ),
+        Experiment(
+            "undecayed",
+            "1000 epochs without weight decay",
+            "The same question without weight decay, which shortens all weights as training goes on.",
+            "resnet18_1000_epochs_undecayed",
+            2,
+            answers="extended_resnet18",
+        ),
         Experiment("full_data", "All 50,000 labels", "Is it so when labels are not scarce?", "resnet18_all_labels", 5),
         Experiment(
             "granularity",

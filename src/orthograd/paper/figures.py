@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ..report.comparison import ArmPair
 from ..report.formats import TITLES
 from ..report.page.document import drawing_style, page_patterns
+from ..report.page.figure import ARMS
 from ..report.page.markup import Markup, joined, tag
-from ..report.page.panel import marker
+from ..report.page.panel import bottom_axis, drawing, left_axis, marker
 from ..report.page.reliability import FRAME as DIAGRAM
 from ..report.page.reliability import curves_of, reliability_drawing
+from ..report.page.scale import around
 from ..report.page.severity import FRAME, severity_bands, severity_drawing
 from .blocks import Picture
+from .quantities import title_of, values_of
 
 OVER_SEVERITY = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "confidence_accuracy_correlation")
 COLUMNS, GAP, TITLE, LEGEND = 3, 16, 24, 34
@@ -53,6 +57,30 @@ def reliability_picture(name: str, pair: ArmPair, names: tuple[str, str], kind: 
     return Picture(f"{name}.svg", _composed(panels, (DIAGRAM.width, DIAGRAM.height)), words)
 
 
+def scatter_picture(name: str, pair: ArmPair, names: tuple[str, str], across: str, metrics: Sequence[str]) -> Picture:
+    """Metrics of clean images over another quantity, a mark for each run."""
+    arms = (pair.baseline, pair.candidate)
+    places = [values_of(arm, across) for arm in arms]
+    x = around(chain(*places), *FRAME.x, may_be_logarithmic=True)
+    panels = []
+    for metric in metrics:
+        found = [values_of(arm, f"clean.{metric}") for arm in arms]
+        y = around(chain(*found), *FRAME.y)
+        below = bottom_axis(FRAME, ((x(value), text) for value, text in x.ticks()), label=title_of(across))
+        marks = [
+            marker(x(where), y(value), look=look)
+            for look, *points in zip(ARMS, places, found, strict=True)
+            for where, value in zip(*points, strict=True)
+        ]
+        title = f"{TITLES[metric]} over {title_of(across)}"
+        drawn = drawing(f"{name}-{metric}", FRAME, left_axis(FRAME, y), below, *marks, title=title, description=title)
+        panels.append((TITLES[metric], drawn))
+    shown = ", ".join(title for title, _ in panels)
+    words = f"{shown} over {title_of(across)}, {names[0]} and {names[1]}, a mark for each run, {len(places[0])} an arm"
+    svg = _composed(panels, (FRAME.width, FRAME.height), legend=_legend(names, has_lines=False))
+    return Picture(f"{name}.svg", svg, words[0].upper() + words[1:])
+
+
 def _seeds(pair: ArmPair) -> str:
     return f"{len(pair.seeds)} seeds"
 
@@ -89,11 +117,12 @@ def _placed(
         yield joined(tag("text", title, x=x, y=y + 16, class_="strong"), inner)
 
 
-def _legend(names: tuple[str, str]) -> Markup:
+def _legend(names: tuple[str, str], *, has_lines: bool = True) -> Markup:
     parts = []
-    for i, (look, name) in enumerate(zip(("baseline", "candidate"), names, strict=True)):
+    for i, (look, name) in enumerate(zip(ARMS, names, strict=True)):
         x = GAP + 180 * i
-        parts.append(tag("line", class_=f"line {look}", x1=x, x2=x + 32, y1=18, y2=18))
+        if has_lines:
+            parts.append(tag("line", class_=f"line {look}", x1=x, x2=x + 32, y1=18, y2=18))
         parts.append(marker(x + 16, 18, look=look))
         parts.append(tag("text", name, x=x + 40, y=18, dy="0.35em"))
     return joined(parts)

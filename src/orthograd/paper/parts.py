@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import mean
 
 from ..training import ARMS
 from .blocks import Block, Heading, Items, Picture, Words, table
@@ -16,12 +17,16 @@ from .numbers import Answer
 from .oddities import number_of, oddities_of
 from .precision_part import precision_part
 from .precisions import NAMES as PRECISIONS
+from .quantities import values_of
 from .readings import other_readings
 from .settings import NETWORKS, SETTINGS
 from .statements import checked
 
-RELIABILITY = {"table1": "resnet18", "wideresnet": "wide_resnet28_10"}
+RELIABILITY = ("table1", "extended", "wideresnet")
 SEVERITY = {"corruption": OVER_SEVERITY, "wideresnet": OVER_SEVERITY, "extended": ("top1_accuracy", "loss", "ece")}
+
+OWN_TOO = ("corruption", "extended")
+"""Experiments of which the paper has too few numbers, or none."""
 
 
 def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
@@ -31,11 +36,13 @@ def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     if experiment.in_other_precisions:
         yield from precision_part(experiment, evidence, {arm: name_of(experiment, arm) for arm in experiment.arms})
         return
-    if experiment.answers:
-        yield from _numbers(experiment, evidence)
+    answer = answer_of(experiment, evidence)
+    if answer is not None:
+        yield from _numbers(experiment, answer)
     yield from _words(experiment, evidence)
-    if is_begun(experiment, evidence) and (experiment.name == "corruption" or experiment.answers is None):
+    if is_begun(experiment, evidence) and (experiment.name in OWN_TOO or experiment.answers is None):
         yield from _own_tables(experiment, evidence)
+    yield from _too_humble(experiment, evidence)
     if experiment.name == "temperature":
         yield from _fitted_on_test(experiment, evidence)
     yield from pictures_of(experiment, evidence)
@@ -48,8 +55,11 @@ def is_begun(experiment: Experiment, evidence: Evidence) -> bool:
 
 
 def answer_of(experiment: Experiment, evidence: Evidence) -> Answer | None:
-    """The table of the paper with our pair of arms; None for an experiment that the paper has no table of."""
-    if experiment.answers is None:
+    """The table of the paper with our pair of arms.
+
+    None for an experiment that the paper has no table of, or that holds one against it again and has no runs yet.
+    """
+    if experiment.answers is None or not (experiment.is_of_the_paper or is_begun(experiment, evidence)):
         return None
     return Answer(sections()[experiment.answers], evidence.pair(experiment), names_of(experiment))
 
@@ -104,9 +114,7 @@ def _made_on(experiment: Experiment, evidence: Evidence) -> str:
     return "".join(f", {word}" for word in (*sorted(machines), *sorted(versions), *sorted(images)))
 
 
-def _numbers(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    answer = answer_of(experiment, evidence)
-    assert answer is not None
+def _numbers(experiment: Experiment, answer: Answer) -> Iterator[Block]:
     yield answer.means()
     differences = answer.differences()
     if differences is not None:
@@ -135,6 +143,20 @@ def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
         if any(found.values()):
             yield Words(f"{'Clean' if images == 'clean' else 'Corrupted'} test images:")
             yield effects_table(found, ("arm", names_of(experiment)[0], "this arm"))
+
+
+def _too_humble(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    """The arms whose networks are less confident than they are right, which ECE does not tell from overconfidence."""
+    for arm in experiment.arms:
+        runs = evidence.arm(experiment, arm)
+        confidence, accuracy = (values_of(runs, f"clean.{name}") for name in ("max_softmax", "top1_accuracy"))
+        gaps = [sure - right / 100 for sure, right in zip(confidence, accuracy, strict=True)]
+        if gaps and max(gaps) < 0:
+            yield Words(
+                f"**{name_of(experiment, arm)} is underconfident**: on clean images the confidence is "
+                f"{mean(confidence):.3f} and the share of right answers {mean(accuracy) / 100:.3f}, the lower "
+                f"being the former in each of the {len(gaps)} runs. ECE counts that like overconfidence."
+            )
 
 
 def _fitted_on_test(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:

@@ -17,6 +17,8 @@ LIGHT = dataclasses.replace(PAPER, precision="bf16")
 SETTINGS = {
     "resnet18": PAPER,
     "resnet18_1000_epochs": dataclasses.replace(LIGHT, epochs=1000),
+    "resnet18_1000_epochs_unaugmented": dataclasses.replace(LIGHT, epochs=1000, augmentation="none"),
+    "resnet18_1000_epochs_undecayed": dataclasses.replace(LIGHT, epochs=1000, weight_decay=0.0),
     "wide_resnet28_10": dataclasses.replace(LIGHT, model="wide_resnet28_10"),
     "resnet50": dataclasses.replace(LIGHT, model="resnet50"),
     # The usual rate and decay of AdamW: those of SGD mean something else there.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+
+from ..models import MODELS
+from .arms import LAYERS
+from .lookup import found
 
 
 def parameters_of(model: nn.Module, kind: str) -> list[Tensor]:
@@ -16,19 +22,35 @@ def parameters_of(model: nn.Module, kind: str) -> list[Tensor]:
     >>> [tuple(parameter.shape) for parameter in parameters_of(model, "head")]
     [(3, 8), (3,)]
     """
+    chosen = _of_kind(model, kind)
+    if not chosen:
+        raise ValueError(f"expected a network with parameters of the kind {kind}, got {type(model).__name__} without")
+    return chosen
+
+
+def _of_kind(model: nn.Module, kind: str) -> list[Tensor]:
     layers = list(model.modules())
     if kind == "head":
         heads = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        found: list[Tensor] = list(heads[-1].parameters()) if heads else []
-    elif kind == "convolution":
-        found = [layer.weight for layer in layers if isinstance(layer, _ConvNd)]
-    else:
-        name = {"norm_scale": "weight", "norm_shift": "bias"}[kind]
-        norms = [layer for layer in layers if isinstance(layer, _BatchNorm)]
-        found = [parameter for layer in norms if (parameter := getattr(layer, name)) is not None]
-    if not found:
-        raise ValueError(f"expected a network with parameters of the kind {kind}, got {type(model).__name__} without")
-    return found
+        return list(heads[-1].parameters()) if heads else []
+    if kind == "convolution":
+        return [layer.weight for layer in layers if isinstance(layer, _ConvNd)]
+    name = {"norm_scale": "weight", "norm_shift": "bias"}[kind]
+    norms = [layer for layer in layers if isinstance(layer, _BatchNorm)]
+    return [parameter for layer in norms if (parameter := getattr(layer, name)) is not None]
+
+
+@lru_cache
+def kinds_of(model: str) -> Mapping[str, str]:
+    """The kinds of a network's parameters by their names, as far as they have one; no memory is spent on weights.
+
+    >>> kinds_of("resnet18")["stem.0.weight"], kinds_of("resnet18")["stem.1.bias"]
+    ('convolution', 'norm_shift')
+    """
+    with torch.device("meta"):
+        network = found(model, MODELS, "a model")((3, 32, 32), 10)
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    return {names[id(parameter)]: kind for kind in LAYERS for parameter in _of_kind(network, kind)}
 
 
 def confined_to(model: nn.Module, kind: str) -> Callable[[str, Tensor], bool]:

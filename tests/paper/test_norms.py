@@ -1,0 +1,64 @@
+"""Lengths of parameters by their kind: together they are the weight norm, and a table tells which arm's are shorter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orthograd.paper.blocks import Table
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.experiments import EXPERIMENTS
+from orthograd.paper.norms import KINDS, norm_of, norms_part
+from orthograd.paper.settings import Scale
+from orthograd.training.arms import LAYERS
+from orthograd.training.layers import kinds_of
+from tests.paper.made_runs import made_run, made_table1
+
+RECORDS = Path(__file__).parent.parent.parent / "docs/results/reproduction"
+LENGTHS = {"head": 3.0, "norm_scale": 40.0, "norm_shift": 2.0, "convolution": 60.0}
+
+
+def with_lengths(run, lengths):
+    """A record whose parameters of a kind have such a length together."""
+    of_kind = kinds_of("resnet18")
+    many = {kind: sum(each == kind for each in of_kind.values()) for kind in LAYERS}
+    parameters = {
+        name: {"kind": "function", "start": {"norm": 1.0}, "end": {"norm": lengths[kind] / many[kind] ** 0.5}}
+        for name, kind in of_kind.items()
+    }
+    return {**run, "diagnosis": {"samples": 8, "parameters": parameters}}
+
+
+def table_of(evidence):
+    return next(block for block in norms_part(evidence) if isinstance(block, Table))
+
+
+def test_kinds_together_are_the_weight_norm_of_real_runs():
+    found = Evidence.of(Scale(), folder=RECORDS).records.values()
+    seen = set()
+    for run in found:
+        squares = sum(norm_of(run, kind, "end") ** 2 for kind in KINDS)
+        assert squares**0.5 == pytest.approx(run["weight_norm"], rel=1e-3)  # norms have four digits
+        seen.add(run["config"]["model"])
+    assert seen >= {"resnet18", "wide_resnet28_10"}
+
+
+def test_a_kind_that_is_shorter_is_told():
+    chosen = [config.as_dict() for config in EXPERIMENTS["table1"].configs() if config.seed < 6]
+    runs = [made_run(config, {}) for config in chosen]
+    evidence = {}
+    for run in runs:
+        half, more = 0.5 if run["config"]["arm"] == "orthograd" else 1.0, 1 + 0.01 * run["config"]["seed"]
+        lengths = {**LENGTHS, "norm_shift": 2 * half * more, "head": 3 / half * more}
+        evidence[run["hash"]] = with_lengths(run, lengths)
+    rows = {row[1]: row for row in table_of(Evidence(evidence)).rows}
+    assert rows["batch-norm shifts"][-1] == "shorter"
+    assert rows["head"][-1] == "longer"
+    assert rows["convolutions"][-1] == "undecided"
+    assert rows["head"][0] == "Table 1: ResNet-18, TF32, 6 seeds"
+
+
+def test_nothing_is_said_without_a_diagnosis_or_without_runs():
+    assert list(norms_part(Evidence())) == []
+    assert list(norms_part(Evidence({run["hash"]: run for run in made_table1()}))) == []
