@@ -18,6 +18,7 @@ SETTINGS = {
     "resnet18_1000_epochs": "1000 epochs",
     "resnet18_all_labels": "all labels",
     "resnet18_adamw": "AdamW",
+    "resnet18_cosine": "falling rate",
     "resnet50": "ResNet-50",
     "wide_resnet28_10": "WideResNet-28-10",
 }
@@ -37,6 +38,8 @@ EARLY = "stopped early"
 STOPS = {
     "plain CNN": (56, 80, 300, EARLY),
     "CNN with batch norm": (20, 40, 300, EARLY),
+    "plain CNN, falling rate": (300,),
+    "CNN with batch norm, falling rate": (300,),
     "plain CNN, label smoothing": (300,),
     "plain CNN, focal loss": (300,),
 }

@@ -99,6 +99,19 @@ def test_another_rate_a_missing_gradient_and_another_place_are_seen():
     assert_alike(ours, theirs)
 
 
+@pytest.mark.parametrize("options", [None, Options()])
+def test_a_rate_in_memory_may_change_there(options):
+    ours, theirs = parameters(), parameters()
+    place = torch.tensor(0.1, device=DEVICE)
+    read, given = FusedSGD(ours, place, 0.9, 0.1, options=options), FusedSGD(theirs, 0.1, 0.9, 0.1, options=options)
+    for step, rate in enumerate((0.1, 0.1, 0.02)):
+        fill(ours, step), fill(theirs, step)
+        place.fill_(rate)
+        given.param_groups[0]["lr"] = rate
+        read.step(), given.step()
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
 def test_it_goes_on_from_a_state_of_torch():
     ours, theirs = parameters(), parameters()
     fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0), SGD(theirs, 0.1, 0.9)
@@ -173,13 +186,16 @@ def test_it_says_what_it_serves(options, monkeypatch):
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 def test_replays_of_a_graph_step():
     ours, theirs = parameters(), parameters()
-    optimizers = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options()), FusedSGD(theirs, 0.1, 0.9, 0.0, options=Options())
+    place = torch.tensor(0.1, device=DEVICE)
+    optimizers = FusedSGD(ours, place, 0.9, 0.0, options=Options()), FusedSGD(theirs, 0.1, 0.9, 0.0, options=Options())
     fill(ours, 1), fill(theirs, 1)
     optimizers[0].step(), optimizers[1].step()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         optimizers[0].step()
-    for _ in range(5):
+    for rate in (0.1, 0.1, 0.05, 0.01):
+        place.fill_(rate)
+        optimizers[1].param_groups[0]["lr"] = rate
         graph.replay()
         optimizers[1].step()
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))

@@ -114,7 +114,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
     assert "In the repository, where docs/results/training-h200.json lies, more is known" in said
-    assert "328 runs to do. Minutes of the GPU: ? for 328 runs (not measured yet)" in said
+    assert "352 runs to do. Minutes of the GPU: ? for 352 runs (not measured yet)" in said
     assert not (tmp_path / "none").exists()
 
 

@@ -25,14 +25,15 @@ class FusedSGD(SGD):
     """`torch.optim.SGD` with momentum, for weights in float32 on one GPU, with ⊥Grad where ``options`` are given.
 
     ``copies`` has weights in another dtype, which follow each step: where a parameter has one, its gradient is that of
-    the copy. The state is that of `torch.optim.SGD`. Made for training in this package, where it lives with its graphs:
-    it has one param group, and is not copied.
+    the copy. A ``rate`` in the memory of the GPU may change there, and graphs see it. The state is that of
+    `torch.optim.SGD`. Made for training in this package, where it lives with its graphs: it has one param group, and is
+    not copied.
     """
 
     def __init__(
         self,
         parameters: Iterable[Tensor],
-        rate: float,
+        rate: float | Tensor,
         momentum: float,
         decay: float,
         *,
@@ -65,9 +66,8 @@ class FusedSGD(SGD):
         if unknown := [name for name in ("nesterov", "maximize", "dampening") if group[name]]:
             raise ValueError(f"expected plain momentum, got {', '.join(unknown)}")
         tensors = [found for parameter in group["params"] if (found := self._stepped(parameter)) is not None]
-        pace = {"rate": group["lr"], "momentum": group["momentum"], "decay": group["weight_decay"]}
         if tensors:
-            self._plan_for(tensors, pace).step_()
+            self._plan_for(tensors, group["lr"], group["momentum"], group["weight_decay"]).step_()
         return loss
 
     def _stepped(self, parameter: Tensor) -> Stepped | None:
@@ -84,15 +84,17 @@ class FusedSGD(SGD):
             state["momentum_buffer"] = torch.zeros_like(parameter)
         return Stepped(gradient, parameter, state["momentum_buffer"], copy, id(parameter) in self._projected)
 
-    def _plan_for(self, tensors: list[Stepped], pace: dict[str, float]) -> StepPlan:
+    def _plan_for(self, tensors: list[Stepped], rate: float | Tensor, momentum: float, decay: float) -> StepPlan:
         """The last one where all lies as it did; while a graph is captured a new one, which is kept for its replays."""
         from .engine.stepping import StepPlan
 
         is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-        key = [tensor.data_ptr() for each in tensors for tensor in each[:4] if tensor is not None], pace
+        places = [tensor.data_ptr() for each in tensors for tensor in each[:4] if tensor is not None]
+        key = places, rate.data_ptr() if isinstance(rate, Tensor) else rate, momentum, decay
         if self._last is not None and self._last[0] == key and not is_captured:
             return self._last[1]
-        plan = StepPlan(tensors, **pace, renormalize=self._options is None or self._options.renormalize)
+        renormalize = self._options is None or self._options.renormalize
+        plan = StepPlan(tensors, rate=rate, momentum=momentum, decay=decay, renormalize=renormalize)
         if is_captured:
             self._captured.append(plan)
         else:

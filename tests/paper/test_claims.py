@@ -92,6 +92,7 @@ def test_other_settings_change_what_they_say_and_nothing_else():
         "wide_resnet28_10": {"model", "precision"},
         "resnet50": {"model", "precision"},
         "resnet18_adamw": {"optimizer", "learning_rate", "weight_decay", "precision"},
+        "resnet18_cosine": {"schedule", "precision"},
         "resnet18_all_labels": {"labels_per_class", "precision"},
         "resnet18_float32": {"precision", "shifts"},
         "resnet18_bf16": {"precision"},

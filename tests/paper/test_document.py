@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import xml.dom.minidom
 from pathlib import Path
@@ -74,9 +75,21 @@ def test_networks_that_are_less_sure_than_right_are_named():
     sure = {"baseline": 0.9, "orthograd": 0.7}
     runs = [made_run(config, {"max_softmax": sure[config["arm"]], "top1_accuracy": 80.0}) for config in configs]
     told = [block.text for block in contents(Evidence({run["hash"]: run for run in runs})) if isinstance(block, Words)]
-    (found,) = [text for text in told if "underconfident" in text]
-    assert found.startswith("**⊥Grad is underconfident**: on clean images the confidence is 0.699 and the share of")
+    (found,) = [text for text in told if "is underconfident" in text]
+    assert found.startswith("**⊥Grad is underconfident** on clean images: confidence 0.699, share of right answers 0.8")
     assert "in each of the 5 runs" in found
+
+
+def test_what_is_shared_is_told_once_and_broken_numbers_break_nothing():
+    runs = made_table1()
+    for run in runs:
+        run["metrics"]["clean"]["max_softmax"] = 0.5
+    pages = [contents(Evidence({run["hash"]: run for run in runs}))]
+    runs[0]["metrics"]["clean"]["max_softmax"] = None
+    runs[1]["after_temperature"], runs[2]["losses"] = None, [math.nan]
+    pages.append(contents(Evidence({run["hash"]: run for run in runs})))
+    told = [sum("is underconfident" in block.text for block in page if isinstance(block, Words)) for page in pages]
+    assert told == [2, 1]  # both arms once; then SGD no more
 
 
 def test_the_same_records_give_the_same_bytes(docs, tmp_path):

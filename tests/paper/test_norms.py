@@ -56,7 +56,23 @@ def test_a_kind_that_is_shorter_is_told():
     assert rows["batch-norm shifts"][-1] == "shorter"
     assert rows["head"][-1] == "longer"
     assert rows["convolutions"][-1] == "undecided"
-    assert rows["head"][0] == "Table 1: ResNet-18, TF32, 6 seeds"
+    assert rows["head"][0] == "`resnet18`, 6 seeds"
+    assert rows["batch-norm shifts"][5] == "0.500"
+
+
+def test_runs_of_a_small_try_are_told_once_and_kinds_that_are_missing_not_at_all():
+    scale = Scale(seeds=2, epochs=1, model="mlp", dataset="digits", labels_per_class=10, shifts="none", device="cpu")
+    runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["table1"].configs(scale)]
+    parameters = {name: {"start": {"norm": 1.0}, "end": {"norm": 2.0}} for name in ("1.weight", *kinds_of("mlp"))}
+    found = {run["hash"]: {**run, "diagnosis": {"samples": 8, "parameters": parameters}} for run in runs}
+    assert [row[1] for row in table_of(Evidence(found, scale)).rows] == ["head"]
+
+
+def test_networks_of_others_are_left_out():
+    assert kinds_of("tests.training.test_training:own_model") == {}
+    scale = Scale(seeds=2, model="tests.training.test_training:own_model", device="cpu")
+    runs = [with_lengths(made_run(config.as_dict(), {}), LENGTHS) for config in EXPERIMENTS["table1"].configs(scale)]
+    assert list(norms_part(Evidence({run["hash"]: run for run in runs}, scale))) == []
 
 
 def test_nothing_is_said_without_a_diagnosis_or_without_runs():

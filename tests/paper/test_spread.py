@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from orthograd.paper.blocks import Picture, Table
+import math
+
+from orthograd.paper.blocks import Picture, Table, Words
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.spread import ENOUGH, spread_part
 from tests.paper.made_runs import made_table1
@@ -25,6 +27,7 @@ def test_a_loss_that_orders_the_runs_is_found():
     table = next(block for block in found if isinstance(block, Table))
     assert [row[0] for row in table.rows] == ["`resnet18-baseline`", "`resnet18-orthograd`"]
     assert all(row[1] == "20" and row[3].startswith("−1.00 (") for row in table.rows)
+    assert "(p < 0.05) with accuracy in 2, with ECE in" in [b.text for b in found if isinstance(b, Words)][1]
     picture = next(block for block in found if isinstance(block, Picture))
     assert picture.name == "table1-last-epoch.svg"
     assert picture.svg.count("mark baseline") == picture.svg.count("mark candidate") == 3 * 20 + 1  # and a legend
@@ -36,6 +39,7 @@ def test_few_runs_or_equal_numbers_say_nothing():
     assert blocks(few) == []
     assert blocks({}) == []
     assert blocks(runs_with(lambda metrics: 0.25)) == []
+    assert blocks(runs_with(lambda metrics: math.nan)) == []
 
 
 def test_one_arm_alone_has_a_row_and_no_picture():

@@ -35,6 +35,17 @@ def test_graphs_on_a_gpu_do_what_plain_steps_do_on_a_cpu(arm, optimizer):
     torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
 
 
+@pytest.mark.parametrize("arm", ["baseline", "orthograd", "orthograd_row"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_graphs_see_a_rate_that_falls(arm, optimizer):
+    config = dataclasses.replace(ON_GPU, arm=arm, optimizer=optimizer, learning_rate=0.005, schedule="cosine")
+    _, losses = results(config)
+    on_cpu = dataclasses.replace(config, device="cpu")
+    torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
+    _, constant = results(dataclasses.replace(config, schedule="constant"))
+    assert losses != constant
+
+
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
 def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
     config = dataclasses.replace(ON_GPU, precision=name, arm="orthograd")

@@ -40,6 +40,9 @@ def compare(
     batch_size: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1)] = None,
     optimizer: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="sgd or adamw.")] = None,
     learning_rate: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
+    schedule: Annotated[
+        Text, typer.Option(rich_help_panel=TRAINING, help="Of the rate: constant, or cosine, which falls to zero.")
+    ] = None,
     momentum: Annotated[Number, typer.Option(rich_help_panel=TRAINING, help="Of sgd.")] = None,
     weight_decay: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
     augmentation: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="none or crop_flip.")] = None,
@@ -84,6 +87,7 @@ def compare(
         "batch_size": batch_size,
         "optimizer": optimizer,
         "learning_rate": learning_rate,
+        "schedule": schedule,
         "momentum": momentum,
         "weight_decay": weight_decay,
         "augmentation": augmentation,

@@ -7,6 +7,7 @@ from typing import Annotated, Optional, TypeAlias
 
 import typer
 
+from ..paper.experiments import GROUPS
 from .places import WHERE, Address, Executor, GPUsPerRun, Workers
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
@@ -22,9 +23,8 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="NAME",
-            help="table1, temperature, corruption, renormalisation, extended, wideresnet; beyond the paper precision, "
-            "adamw, resnet50, layers, layers_wideresnet, full_data, granularity, rivals; the figures reliability and "
-            "overtrained; or paper, beyond, all.",
+            help=f"{', '.join(GROUPS['paper'])}; beyond the paper {', '.join(GROUPS['beyond'])}; the figures "
+            "reliability and overtrained; or paper, beyond, all.",
         ),
     ],
     seeds: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=2, help="Seeds of each arm.")] = None,

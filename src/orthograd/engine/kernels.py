@@ -57,9 +57,11 @@ def apply_kernel(
 def step_kernel(
     directory, tensors, rate, inertia, decay, table, PROJECTS: tl.constexpr, RENORMALIZE: tl.constexpr,
     ROUNDING: tl.constexpr, LARGEST: tl.constexpr, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
-    SLOTS: tl.constexpr, COPY_TYPE: tl.constexpr,
+    SLOTS: tl.constexpr, COPY_TYPE: tl.constexpr, READS_RATE: tl.constexpr,
 ):  # fmt: skip
     """Project this program's chunk of a gradient and take the step of SGD, without writing what lies in between."""
+    if READS_RATE:  # from a place in memory, where it may change between replays of a graph
+        rate = tl.load(rate)
     column, part = _column(directory, tensors, tl.num_programs(0) - 1 - tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
     start = part * tl.load(column + CHUNK * tensors)

@@ -35,7 +35,13 @@ class StepPlan:
     """
 
     def __init__(
-        self, tensors: Sequence[Stepped], *, rate: float, momentum: float, decay: float, renormalize: bool = True
+        self,
+        tensors: Sequence[Stepped],
+        *,
+        rate: float | Tensor,
+        momentum: float,
+        decay: float,
+        renormalize: bool = True,
     ):
         for each in tensors:
             order = [Pair(each.gradient, each.weight), Pair(each.momentum, each.weight)]
@@ -57,7 +63,11 @@ class StepPlan:
         self._prepare(columns, tensors[0].weight.device, renormalize, (rate, momentum, decay))
 
     def _prepare(
-        self, columns: dict[Any, list[list[int]]], device: torch.device, renormalize: bool, pace: tuple[float, ...]
+        self,
+        columns: dict[Any, list[list[int]]],
+        device: torch.device,
+        renormalize: bool,
+        pace: tuple[float | Tensor, ...],
     ) -> None:
         numbers = [
             value for launch in columns.values() for row in list(zip(*launch, strict=True))[:-1] for value in row
@@ -73,7 +83,7 @@ class StepPlan:
             projects = any(column[7] > column[6] for column in launch)
             finish = (projects, renormalize, rounding_of(kind), torch.finfo(torch.float32).max)
             walk = ((TYPES[kind], TYPES[torch.float32]), is_aligned, BLOCK, SLOTS)
-            last = (*finish, *walk, None if copy_kind is None else TYPES[copy_kind])
+            last = (*finish, *walk, None if copy_kind is None else TYPES[copy_kind], isinstance(pace[0], Tensor))
             if launch[-1][-1]:
                 first = (directory, len(launch), *pace)
                 self._launches.append(Launch(kernels.step_kernel, launch[-1][-1], first, last))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
@@ -85,6 +85,14 @@ class Evidence:
                     before = read_bundle(path) if path.exists() else []
                     written[write_bundle(path, {run["hash"]: run for run in [*before, *runs]}.values())] = None
         return list(written)
+
+    def settings(self) -> Iterator[str]:
+        """Those of all experiments, each once; in a small try several may come to the same."""
+        seen: set[Config] = set()
+        for setting in (name for each in EXPERIMENTS.values() for name in each.settings(self.scale)):
+            if self.scale.applied(setting) not in seen:
+                seen.add(self.scale.applied(setting))
+                yield setting
 
     def of_setting(self, setting: str, arm: str) -> list[Record]:
         """The runs of an arm in a setting that any experiment has."""

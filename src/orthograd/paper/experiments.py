@@ -114,6 +114,14 @@ EXPERIMENTS = {
         ),
         Experiment("adamw", "AdamW as base", "Is it so when another optimizer takes the step?", "resnet18_adamw", 10),
         Experiment(
+            "cosine",
+            "A falling learning rate",
+            "Is it so when the rate falls to zero, as is usual, and in the paper is not? Planned after the results had "
+            "been seen.",
+            "resnet18_cosine",
+            10,
+        ),
+        Experiment(
             "resnet50",
             "ResNet-50",
             "Is it so for the network that the published code puts in the place of WideResNet-28-10? Its runs are held "
@@ -144,15 +152,16 @@ EXPERIMENTS = {
             "After 1000 epochs our networks are more accurate than the paper's. Do its numbers come out without flips "
             "and crops? Planned after the results had been seen.",
             "resnet18_1000_epochs_unaugmented",
-            2,
+            3,
             answers="extended_resnet18",
         ),
         Experiment(
             "undecayed",
             "1000 epochs without weight decay",
-            "The same question without weight decay, which shortens all weights as training goes on.",
+            "The same question without weight decay, and whether it is what makes ⊥Grad underconfident. Planned after "
+            "the results had been seen.",
             "resnet18_1000_epochs_undecayed",
-            2,
+            3,
             answers="extended_resnet18",
         ),
         Experiment("full_data", "All 50,000 labels", "Is it so when labels are not scarce?", "resnet18_all_labels", 5),

@@ -54,6 +54,8 @@ def reliability_picture(name: str, pair: ArmPair, names: tuple[str, str], kind: 
         drawn = reliability_drawing(curve, f"{name}-{i}", highest, title=f"{arm}, {images}", words=words)
         panels.append((f"{arm}, {images}: ECE {curve.ece:.3f}", drawn))
     words = f"Reliability diagrams of {names[0]} and {names[1]} on {images}, means over {_seeds(pair)}"
+    if kind == "shifted":
+        words += "; ECE here is that of all of them together, tables have its mean over corruptions and severities"
     return Picture(f"{name}.svg", _composed(panels, (DIAGRAM.width, DIAGRAM.height)), words)
 
 
@@ -76,7 +78,7 @@ def scatter_picture(name: str, pair: ArmPair, names: tuple[str, str], across: st
         drawn = drawing(f"{name}-{metric}", FRAME, left_axis(FRAME, y), below, *marks, title=title, description=title)
         panels.append((TITLES[metric], drawn))
     shown = ", ".join(title for title, _ in panels)
-    words = f"{shown} over {title_of(across)}, {names[0]} and {names[1]}, a mark for each run, {len(places[0])} an arm"
+    words = f"{shown} over {title_of(across)}, {names[0]} and {names[1]}, a mark for each run, {len(places[0])} per arm"
     svg = _composed(panels, (FRAME.width, FRAME.height), legend=_legend(names, has_lines=False))
     return Picture(f"{name}.svg", svg, words[0].upper() + words[1:])
 

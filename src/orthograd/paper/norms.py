@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from statistics import fmean
 
 from ..report.comparison import ArmPair
 from ..report.page.tables import typeset
 from .blocks import Block, Heading, Words, table
-from .differences import Difference, differences
+from .differences import differences
 from .evidence import Evidence, Record
-from .experiments import EXPERIMENTS, PAIR, Experiment
-from .parts import is_begun, names_of
-from .precisions import NAMES as PRECISIONS
+from .experiments import EXPERIMENTS, PAIR
+from .parts import names_of
 
 KINDS = {
     "head": "head",
@@ -23,48 +23,43 @@ KINDS = {
 
 
 def norms_part(evidence: Evidence) -> Iterator[Block]:
-    """A table over all settings in which both arms have two seeds or more."""
-    known: dict[str, tuple[Experiment, ArmPair]] = {}
-    for experiment in (each for each in EXPERIMENTS.values() if each.arms[:2] == PAIR and is_begun(each, evidence)):
-        pair = evidence.pair(experiment)
-        if pair is not None and all(run.get("diagnosis") for run in pair.records):
-            known.setdefault(experiment.setting, (experiment, pair))  # the first of a setting has the most seeds
-    if not known:
+    """A table over all settings of our networks in which both arms have two seeds or more."""
+    pairs = {setting: pair for setting in evidence.settings() if (pair := _pair(setting, evidence)) is not None}
+    if not pairs:
         return
     yield Heading(3, "What ends up shorter")
     yield Words(
         "The length of all parameters of a kind together, ‖w‖, before training and at its end, means ± SD over seeds. "
-        "What the network says does not depend on that of a convolution before a batch norm, but on that of the head "
-        "it does: where that is half as long, so are the logits. Differences by pairs; p corrected by Holm's rule for "
-        "the rows of a network. Looked for after the results had been seen."
+        "A head that is half as long gives logits half as large, were all else the same; the length of a convolution "
+        "that a batch norm follows, as all do in ResNet-18, changes nothing that the network says. Differences by "
+        "pairs; p corrected by Holm's rule for the rows of each pair of records. Looked for after the results had been "
+        "seen."
     )
     names = names_of(EXPERIMENTS["table1"])
-    header = ("runs", "‖w‖ of", "before", *names, "difference (95 %)", "p, paired", "p, Holm", f"{names[1]}'s is")
-    yield table(header, (row for experiment, pair in known.values() for row in _rows(experiment, pair, evidence)))
+    header = ("records", "‖w‖ of", "before", *names, "ratio", "difference (95 %)", "p, paired", "p, Holm")
+    yield table((*header, f"{names[1]}'s is"), (row for setting, pair in pairs.items() for row in _rows(setting, pair)))
 
 
-def _rows(experiment: Experiment, pair: ArmPair, evidence: Evidence) -> Iterator[list[str]]:
-    ends, starts = (
-        {
-            kind: tuple([norm_of(run, kind, when) for run in arm] for arm in (pair.baseline, pair.candidate))
-            for kind in KINDS
-        }
-        for when in ("end", "start")
-    )
-    found: Mapping[str, Difference] = differences(
-        {kind: (first, second) for kind, (first, second) in ends.items()}, margins={}
-    )
-    config = evidence.scale.applied(experiment.setting)
-    case = f"{experiment.title}, {PRECISIONS[config.precision]}, {len(pair.seeds)} seeds"
+def _pair(setting: str, evidence: Evidence) -> ArmPair | None:
+    """Both arms, if every run tells of its parameters, and they are those of a network of ours."""
+    runs = [run for arm in PAIR for run in evidence.of_setting(setting, arm)]
+    is_told = all(run.get("diagnosis") and _kinds(run) for run in runs)
+    return ArmPair.if_enough(runs, *PAIR) if is_told else None
+
+
+def _rows(setting: str, pair: ArmPair) -> Iterator[list[str]]:
+    arms = pair.baseline, pair.candidate
+    ends = {kind: tuple([norm_of(run, kind, "end") for run in arm] for arm in arms) for kind in KINDS}
+    found = differences({kind: (first, second) for kind, (first, second) in ends.items() if any(first)}, margins={})
     for kind, row in found.items():
         low, high = row.interval
-        before = sum(starts[kind][0]) / len(starts[kind][0])
         yield [
-            case,
+            f"`{setting}`, {len(pair.seeds)} seeds",
             KINDS[kind],
-            f"{before:.2f}",
-            *(f"{mean:.2f} ± {sd:.2f}" for mean, sd in zip(row.means, row.deviations, strict=True)),
-            typeset(f"{row.value:+.2f} ({low:+.2f} to {high:+.2f})"),
+            f"{fmean(norm_of(run, kind, 'start') for run in pair.baseline):.3f}",
+            *(f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(row.means, row.deviations, strict=True)),
+            f"{row.means[1] / row.means[0]:.3f}",
+            typeset(f"{row.value:+.3f} ({low:+.3f} to {high:+.3f})"),
             typeset(f"{row.p:.2g}"),
             typeset(f"{row.corrected_p:.2g}"),
             {"lower": "shorter", "higher": "longer"}.get(row.verdict, row.verdict),
@@ -73,8 +68,11 @@ def _rows(experiment: Experiment, pair: ArmPair, evidence: Evidence) -> Iterator
 
 def norm_of(run: Record, kind: str, when: str) -> float:
     """The length of the parameters of a kind together, at the "start" of training or at its "end"."""
+    found, kinds = run["diagnosis"]["parameters"], _kinds(run)
+    return math.sqrt(sum(found[name][when]["norm"] ** 2 for name in found if kinds.get(name) == kind))
+
+
+def _kinds(run: Record) -> Mapping[str, str]:
     from ..training.layers import kinds_of  # with torch
 
-    of_kind = kinds_of(run["config"]["model"])
-    found = run["diagnosis"]["parameters"]
-    return math.sqrt(sum(found[name][when]["norm"] ** 2 for name in found if of_kind.get(name) == kind))
+    return kinds_of(run["config"]["model"])

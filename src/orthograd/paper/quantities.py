@@ -15,10 +15,10 @@ def value_of(record: Record, quantity: str) -> float | None:
     >>> value_of({"weight_norm": 79.7}, "weight_norm")
     79.7
     """
-    if quantity in ALONE:
-        return _alone(record, quantity)
     images, _, metric = quantity.partition(".")
-    if images.startswith("severity_"):
+    if quantity in ALONE:
+        found = _alone(record, quantity)
+    elif images.startswith("severity_"):
         levels = by_severity([record], metric)[0]
         level = int(images.removeprefix("severity_"))
         found = levels[level] if level < len(levels) else None

@@ -23,6 +23,7 @@ SETTINGS = {
     "resnet50": dataclasses.replace(LIGHT, model="resnet50"),
     # The usual rate and decay of AdamW: those of SGD mean something else there.
     "resnet18_adamw": dataclasses.replace(LIGHT, optimizer="adamw", learning_rate=0.001, weight_decay=0.01),
+    "resnet18_cosine": dataclasses.replace(LIGHT, schedule="cosine"),
     "resnet18_all_labels": dataclasses.replace(LIGHT, labels_per_class=0),
     "resnet18_float32": dataclasses.replace(PAPER, precision="float32", shifts="none"),
     "resnet18_bf16": LIGHT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from statistics import median
 
 from scipy import stats
@@ -10,10 +11,12 @@ from scipy import stats
 from ..report.formats import TITLES
 from ..report.page.tables import typeset
 from ..statistics import holm
+from ..training import ARMS
 from .blocks import Block, Heading, Words, table
 from .evidence import Evidence, Record
 from .experiments import EXPERIMENTS
 from .figures import scatter_picture
+from .judgement import LEVEL
 from .parts import names_of
 from .quantities import values_of
 
@@ -37,10 +40,10 @@ def spread_part(evidence: Evidence) -> Iterator[Block]:
         return
     corrected = dict(zip(tests, holm([float(test.pvalue) for test in tests.values()]), strict=True))
     cells = {key: typeset(f"{test.statistic:+.2f} ({corrected[key]:.2g})") for key, test in tests.items()}
-    yield Heading(3, "Why seeds differ so much")
+    yield Heading(3, "Do seeds differ by their last epoch?")
     yield Words(
         "The paper's recipe never lowers the learning rate, so the training loss jumps from epoch to epoch until the "
-        "end, and a run is judged wherever its last epoch left it. Spearman's rank correlation, over the runs of an "
+        "end, and a run is judged wherever its last epoch left it. Spearman's rank correlation ϱ, over the runs of an "
         f"arm, of that epoch's training loss with what is measured on clean test images; arms with {ENOUGH} runs or "
         "more; p corrected by Holm's rule for the whole table. Nothing is adjusted by it anywhere on this page, for "
         "⊥Grad may change the training loss too. Looked for after the results had been seen."
@@ -57,6 +60,9 @@ def spread_part(evidence: Evidence) -> Iterator[Block]:
             for name, runs in arms.items()
         ),
     )
+    shown = {metric: sum(corrected[name, metric] < LEVEL for name in arms) for metric in JUDGED}
+    counts = ", ".join(f"with {TITLES[metric].removesuffix(', %')} in {count}" for metric, count in shown.items())
+    yield Words(f"Of the {len(arms)} arms, the last training loss goes together (p < {LEVEL}) {counts}.")
     pair = evidence.pair(SHOWN)
     if pair is not None and {f"{SHOWN.setting}-{arm}" for arm in pair.arms} <= set(arms):
         yield scatter_picture(f"{SHOWN.name}-last-epoch", pair, names_of(SHOWN), ACROSS, JUDGED)
@@ -64,13 +70,11 @@ def spread_part(evidence: Evidence) -> Iterator[Block]:
 
 def _arms(evidence: Evidence) -> Iterator[tuple[str, tuple[Record, ...]]]:
     """Those with enough runs, by the names of their records; none where a number is the same in all runs."""
-    for experiment in EXPERIMENTS.values():
-        for setting in experiment.settings(evidence.scale):
-            for arm in experiment.arms:
-                runs = tuple(evidence.of_setting(setting, arm))
-                known = [values_of(runs, name) for name in (ACROSS, *(f"clean.{metric}" for metric in JUDGED))]
-                if len(runs) >= ENOUGH and all(len(set(values)) > 1 for values in known):
-                    yield f"{setting}-{arm}", runs
+    for setting, arm in product(evidence.settings(), ARMS):
+        runs = tuple(evidence.of_setting(setting, arm))
+        known = [values_of(runs, name) for name in (ACROSS, *(f"clean.{metric}" for metric in JUDGED))]
+        if len(runs) >= ENOUGH and all(len(set(values)) > 1 for values in known):
+            yield f"{setting}-{arm}", runs
 
 
 def _range(runs: Sequence[Record]) -> str:

@@ -45,7 +45,7 @@ def restore(tensors: Tensors, model: nn.Module, optimizer: Optimizer, generator:
         for index, values in state.items():
             for key, value in values.items():
                 current["state"][index][key].copy_(value)
-    else:
+    elif state:
         optimizer.load_state_dict({**current, "state": state})
     generator.set_state(tensors["generator"])
 

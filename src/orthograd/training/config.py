@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_type_hints
 
 CHOICES = {
     "optimizer": ("sgd", "adamw"),
+    "schedule": ("constant", "cosine"),
     "augmentation": ("none", "crop_flip"),
     "shifts": ("none", "simple", "cifar10c"),
     "device": ("cpu", "cuda"),
@@ -20,7 +22,8 @@ class Config:
     """One run. The defaults are the paper's recipe on small images: a tenth of the labels, learned by heart.
 
     ``dataset`` and ``model`` are names, or import paths such as "mypackage.nets:small" of functions without
-    arguments and of (shape, classes). ``labels_per_class`` 0 means all of them. ``shifts`` are what a trained
+    arguments and of (shape, classes). ``labels_per_class`` 0 means all of them. ``schedule`` is what becomes of the
+    learning rate: constant as in the paper, or falling to zero as half a cosine does. ``shifts`` are what a trained
     network is judged by beside clean images. ``precision`` is that of the GPU's convolutions and products; "tf32" is
     what PyTorch does by itself there. A CPU computes in float32.
     """
@@ -34,6 +37,7 @@ class Config:
     batch_size: int = 32
     optimizer: str = "sgd"
     learning_rate: float = 0.01
+    schedule: str = "constant"
     momentum: float = 0.9
     weight_decay: float = 5e-4
     augmentation: str = "none"
@@ -63,9 +67,22 @@ class Config:
         """What it shares with runs of other arms, seeds and lengths: what a GPU has to make room for."""
         return replace(self, arm="baseline", seed=0, epochs=1)
 
+    def rate_in(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0: all steps of an epoch have the same.
+
+        >>> [round(Config(epochs=4, learning_rate=1.0, schedule="cosine").rate_in(epoch), 3) for epoch in range(4)]
+        [1.0, 0.854, 0.5, 0.146]
+        """
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+
     def as_dict(self) -> dict[str, Any]:
-        """As plain data, in the order of the fields."""
-        return asdict(self)
+        """As plain data, in the order of the fields; a constant rate goes without saying, as in records of old."""
+        plain = asdict(self)
+        if self.schedule == "constant":
+            del plain["schedule"]
+        return plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
@@ -28,12 +29,24 @@ def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits, targets, label_smoothing=arm.smoothing)
 
 
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Go on at another rate; one that CUDA graphs read stays in its place."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
 def optimizer_of(config: Config, model: nn.Module, copies: Mapping[Tensor, Tensor] | None = None) -> Optimizer:
     """The base optimizer, made orthogonal where the arm says so. On a GPU in one piece, if it can be.
 
-    ``copies`` are weights in fewer bits, which only an optimizer in one piece takes care of.
+    ``copies`` are weights in fewer bits, which only an optimizer in one piece takes care of. On a GPU a rate that is to
+    change lies in its memory, where graphs find it.
     """
-    on_gpu, rate, decay = config.device == "cuda", config.learning_rate, config.weight_decay
+    on_gpu, decay = config.device == "cuda", config.weight_decay
+    is_read = on_gpu and config.schedule != "constant"
+    rate = torch.tensor(config.learning_rate, device="cuda") if is_read else config.learning_rate
     arm, parameters = arm_named(config.arm), [*model.parameters()]
     where = confined_to(model, arm.only) if arm.only else None
     if config.optimizer == "sgd":

@@ -16,6 +16,7 @@ from .arms import arm_named
 from .checkpoint import Keeper, captured, restore
 from .config import Config
 from .draws import Draws
+from .objective import set_rate
 from .steps import Steps, steps_of
 from .task import Task
 
@@ -75,6 +76,7 @@ def _trained(
 
     kept = time.monotonic()
     while len(losses) < config.epochs:
+        set_rate(steps.optimizer, config.rate_in(len(losses)))
         losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
         if not math.isfinite(losses[-1]):
             raise ArithmeticError(
