@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from orthograd.models import norm_relu as module
-from orthograd.models import resnet18, wide_resnet28_10
+from orthograd.models import resnet18, resnet50, wide_resnet28_10
 from orthograd.models.norm_relu import is_fused, norm_relu, sum_norm_relu
 from orthograd.training.precision import precision
 
@@ -73,7 +73,7 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps():
         assert torch.equal(y, plain)
 
 
-@pytest.mark.parametrize("network", [resnet18, wide_resnet28_10])
+@pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
 def test_a_network_has_the_slopes_that_pytorch_finds(network, monkeypatch):
     found = {}
     for kernels in (False, True):
