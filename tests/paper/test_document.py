@@ -80,6 +80,14 @@ def test_networks_that_are_less_sure_than_right_are_named():
     assert "in each of the 5 runs" in found
 
 
+def test_runs_without_a_partner_are_named():
+    runs = [run for run in made_table1() if (run["config"]["arm"], run["config"]["seed"]) != ("orthograd", 7)]
+    told = [block.text for block in contents(Evidence({run["hash"]: run for run in runs})) if isinstance(block, Words)]
+    assert any("39 of 40 runs" in text and "for want of a partner: SGD, seed 7)" in text for text in told)
+    whole = contents(Evidence({run["hash"]: run for run in made_table1()}))
+    assert not any("for want of a partner" in block.text for block in whole if isinstance(block, Words))
+
+
 def test_what_is_shared_is_told_once_and_broken_numbers_break_nothing():
     runs = made_table1()
     for run in runs:

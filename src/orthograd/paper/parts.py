@@ -44,7 +44,7 @@ def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     yield from _words(experiment, evidence)
     if is_begun(experiment, evidence) and (experiment.name in OWN_TOO or experiment.answers is None):
         yield from _own_tables(experiment, evidence)
-    yield from _too_humble(experiment, evidence)
+    yield from _underconfident(experiment, evidence)
     if experiment.name == "temperature":
         yield from _fitted_on_test(experiment, evidence)
     yield from pictures_of(experiment, evidence)
@@ -102,7 +102,20 @@ def _state(experiment: Experiment, evidence: Evidence) -> str:
     whole = f"{planned} runs" if done == planned else f"**{done} of {planned} runs; the rest is still missing**"
     epochs = f"{config.epochs} epochs" if config.epochs > 1 else "one epoch"
     precision = "" if experiment.in_other_precisions or config.device == "cpu" else f", {PRECISIONS[config.precision]}"
-    return f"{network}, {epochs}{precision}: {whole}, paired by seed{_made_on(experiment, evidence)}."
+    about = f"{_alone(experiment, evidence)}{_made_on(experiment, evidence)}"
+    return f"{network}, {epochs}{precision}: {whole}, paired by seed{about}."
+
+
+def _alone(experiment: Experiment, evidence: Evidence) -> str:
+    """Of the runs that have no partner, which tables of pairs leave out: a mean may look better or worse for it."""
+    first, *others = ([run["config"]["seed"] for run in evidence.arm(experiment, arm)] for arm in experiment.arms)
+    seeds = {seed for arm in others for seed in arm}
+    told = [f"{name_of(experiment, experiment.arms[0])}, seed {seed}" for seed in first if seed not in seeds]
+    for arm, having in zip(experiment.arms[1:], others, strict=True):
+        told += [f"{name_of(experiment, arm)}, seed {seed}" for seed in having if seed not in first]
+    if not told or experiment.in_other_precisions:
+        return ""
+    return f" (in no table of pairs, for want of a partner: {'; '.join(told)})"
 
 
 def _made_on(experiment: Experiment, evidence: Evidence) -> str:
@@ -147,7 +160,7 @@ def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
             yield effects_table(found, ("arm", names_of(experiment)[0], "this arm"))
 
 
-def _too_humble(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     """The arms whose networks are less confident than they are right, which ECE does not tell from overconfidence."""
     for arm in experiment.arms if is_begun(experiment, evidence) else ():
         runs = evidence.arm(experiment, arm)
