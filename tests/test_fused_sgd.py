@@ -154,6 +154,29 @@ def test_a_gradient_in_another_order_of_memory_is_put_in_order():
     assert_alike(ours, theirs)
 
 
+def test_what_is_nearly_parallel_keeps_its_digits():
+    (weight,) = (value.detach() for value in parameters()[4:5])
+    noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(5)).to(DEVICE)
+    ours = weight.clone().requires_grad_()
+    ours.grad = 3 * weight + 1e-4 * noise
+    optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options(renormalize=False))
+    optimizer.step()
+    found, g, w = (value.double() for value in (optimizer.state[ours]["momentum_buffer"], ours.grad, weight))
+    wanted = g - (g @ w) / (w @ w) * w
+    # Triton's interpreter rounds products before it adds, of which a GPU's fused multiplications keep all digits.
+    assert (found - wanted).norm() <= (1e-2 if DEVICE == "cpu" else 1e-6) * wanted.norm()
+
+
+def test_what_float32_cannot_square_is_left_alone():
+    large, usual = (torch.ones(50, device=DEVICE, requires_grad=True) for _ in range(2))
+    large.grad = torch.linspace(1e20, 2e20, 50, device=DEVICE)
+    usual.grad = torch.linspace(1, 2, 50, device=DEVICE)
+    optimizer = FusedSGD([large, usual], 0.1, 0.9, 0.0, options=Options())
+    optimizer.step()
+    assert torch.equal(optimizer.state[large]["momentum_buffer"], large.grad)
+    assert optimizer.state[usual]["momentum_buffer"].sum().abs() < 1e-4
+
+
 def test_a_gradient_that_is_not_finite_stays_as_it_is():
     ours, theirs = parameters(), parameters()
     fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options()), SGD(theirs, 0.1, 0.9)
@@ -181,6 +204,24 @@ def test_it_says_what_it_serves(options, monkeypatch):
     assert not FusedSGD.serves(parameters(), Options(), 0.0)
     assert not FusedSGD.serves(parameters(), options, 0.9)
     assert not FusedSGD.serves([parameter.double() for parameter in parameters()], Options(), 0.9)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5, 256])
+def test_a_tensor_is_measured_before_it_is_stepped(ahead, monkeypatch):
+    from orthograd.engine import stepping
+
+    monkeypatch.setattr(stepping, "AHEAD", ahead)
+    chunks, is_projected = [3, 0, 7, 1, 1, 12, 2], [True, True, False, True, True, True, False]
+    columns = [[0, 0, 10 * n, 10, 0, 0, 0, n * p] for n, p in zip(chunks, is_projected, strict=True)]
+    order = list(stepping.schedule(columns))
+    for number, (count, measured) in enumerate(zip(chunks, is_projected, strict=True)):
+        own = [part for tensor, part in order if tensor == number]
+        assert own == [~part for part in range(count)] * measured + list(range(count))
+    left = [sum(part < 0 for _, part in order[place:]) for place in range(len(order))]
+    for place, (number, part) in enumerate(order):
+        if part == 0 and is_projected[number]:  # by now others have been measured, or there are no more
+            since = [each for each in order[:place] if each[1] < 0]
+            assert len(since) - 1 - since.index((number, ~(chunks[number] - 1))) >= ahead or not left[place]
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

@@ -3,7 +3,8 @@
 A directory in device memory says where each tensor lies: one column per tensor, the rows named below. Programs
 find their tensor in it, so the number of tensors does not change the number of launches, and no scalar ever
 leaves the device. The arithmetic is that of `orthograd.engine.moments`, in float64: squares of 1e±30 neither
-overflow nor vanish, and sums need no compensation. Sums run in a fixed order: no atomics.
+overflow nor vanish, and sums need no compensation. Sums run in a fixed order: atomics do no more than count. Where SGD
+steps as well, a few products are added up in float32 before float64 goes on.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ GRADIENT, WEIGHT = tl.constexpr(0), tl.constexpr(1)
 LENGTH, CHUNK = tl.constexpr(2), tl.constexpr(3)
 FIRST_PROGRAM, SLOT = tl.constexpr(4), tl.constexpr(5)
 FIRST_SLOT, END_SLOT = tl.constexpr(6), tl.constexpr(7)
-# Two more where SGD steps as well: the running mean of its gradients, and a copy of the weight in fewer bits.
-MOMENTUM, COPY = tl.constexpr(8), tl.constexpr(9)
+# Others where SGD steps as well, and a schedule says which program works where: the running mean of its gradients, a
+# copy of the weight in fewer bits, and three counters.
+MOMENTUM, COPY = tl.constexpr(4), tl.constexpr(5)
+MEASURED, IS_READY, STEPPED = tl.constexpr(8), tl.constexpr(9), tl.constexpr(10)
 
 
 @triton.jit
@@ -26,7 +29,7 @@ def moments_kernel(directory, tensors, table, TYPES: tl.constexpr, ALIGNED: tl.c
     """Write (B, c, R) of this program's chunk to its slot of the table."""
     column, part = _column(directory, tensors, tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
-    _store(table, tl.load(column + SLOT * tensors) + part, _moments(gradient, weight, length, BLOCK))
+    _store(table, tl.load(column + SLOT * tensors) + part, _moments(gradient, weight, length, BLOCK, tl.float64))
 
 
 @triton.jit
@@ -55,56 +58,105 @@ def apply_kernel(
 
 @triton.jit
 def step_kernel(
-    directory, tensors, rate, inertia, decay, table, PROJECTS: tl.constexpr, RENORMALIZE: tl.constexpr,
-    ROUNDING: tl.constexpr, LARGEST: tl.constexpr, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
-    SLOTS: tl.constexpr, COPY_TYPE: tl.constexpr, READS_RATE: tl.constexpr,
+    directory, schedule, tensors, corrections, table, rate, inertia, decay, PROJECTS: tl.constexpr,
+    RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr, TYPES: tl.constexpr,
+    ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr, COPY_TYPE: tl.constexpr, READS_RATE: tl.constexpr,
 ):  # fmt: skip
-    """Project this program's chunk of a gradient and take the step of SGD, without writing what lies in between."""
+    """Project gradients and take the step of SGD, all tensors in one launch, writing nothing that lies in between.
+
+    The schedule gives each program a tensor, and a chunk of it to step, or its complement: a chunk to measure. The last
+    to measure a tensor leaves its correction, for which those that step it wait. They come later in the schedule, and a
+    GPU starts programs in order, so what they wait for is always under way; and not much later, so what was measured is
+    still in the cache. Float64 would take longer than the memory does: of its products and conversions an H200 does few
+    at a time. So gradients whose squares are too large for float32 stay as they are, and too small ones count as zero.
+    """
     if READS_RATE:  # from a place in memory, where it may change between replays of a graph
         rate = tl.load(rate)
-    column, part = _column(directory, tensors, tl.num_programs(0) - 1 - tl.program_id(0))
+    index, part = tl.load(schedule + 2 * tl.program_id(0)), tl.load(schedule + 2 * tl.program_id(0) + 1)
+    column, correction = directory + index, corrections + 3 * index
+    is_stepped = part >= 0
+    part = tl.where(is_stepped, part, -1 - part)
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
-    start = part * tl.load(column + CHUNK * tensors)
-    momentum = tl.load(column + MOMENTUM * tensors).to(tl.pointer_type(TYPES[1])) + start
-    copy = momentum
-    if COPY_TYPE is not None:
-        copy = tl.load(column + COPY * tensors).to(tl.pointer_type(COPY_TYPE)) + start
-    if ALIGNED:
-        momentum, copy = tl.multiple_of(momentum, 16), tl.multiple_of(copy, 16)
-    change = 0.0, 1.0, False
-    if PROJECTS:
-        first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
-        coefficient, scale, is_finite = _correction(_merged(table, first, end, SLOTS), RENORMALIZE, ROUNDING)
-        change = coefficient, scale, is_finite & (end > first)  # a tensor without slots is not projected
-    lanes = tl.arange(0, BLOCK)
-    whole = length // BLOCK * BLOCK
-    for offset in range(0, whole, BLOCK):
-        g, w = _widened(tl.load(gradient + offset + lanes)), _widened(tl.load(weight + offset + lanes))
-        m = tl.load(momentum + offset + lanes)
-        m, w = _stepped(g, w, m, rate, inertia, decay, change, PROJECTS, LARGEST)
-        tl.store(momentum + offset + lanes, m)
-        tl.store(weight + offset + lanes, w)
+    first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
+    if is_stepped:
+        change = 0.0, 0.0, 1.0, False
+        if PROJECTS:
+            change = _awaited(column + IS_READY * tensors, correction, end > first)
+        start = part * tl.load(column + CHUNK * tensors)
+        momentum = tl.load(column + MOMENTUM * tensors).to(tl.pointer_type(TYPES[1])) + start
+        copy = momentum
         if COPY_TYPE is not None:
-            tl.store(copy + offset + lanes, w.to(COPY_TYPE))
-    g, w = _load(gradient, weight, whole + lanes, length)
-    mask = whole + lanes < length
-    m = tl.load(momentum + whole + lanes, mask=mask, other=0.0)
-    m, w = _stepped(g, w, m, rate, inertia, decay, change, PROJECTS, LARGEST)
-    tl.store(momentum + whole + lanes, m, mask=mask)
-    tl.store(weight + whole + lanes, w, mask=mask)
-    if COPY_TYPE is not None:
-        tl.store(copy + whole + lanes, w.to(COPY_TYPE), mask=mask)
+            copy = tl.load(column + COPY * tensors).to(tl.pointer_type(COPY_TYPE)) + start
+        if ALIGNED:
+            momentum, copy = tl.multiple_of(momentum, 16), tl.multiple_of(copy, 16)
+        pace = rate, inertia, decay
+        lanes = tl.arange(0, BLOCK)
+        whole = length // BLOCK * BLOCK
+        for offset in range(0, whole, BLOCK):
+            g, w = _load(gradient, weight, offset + lanes, tl.float32)
+            m = tl.load(momentum + offset + lanes)
+            m, w = _stepped(g, w, m, pace, change, PROJECTS, LARGEST)
+            tl.store(momentum + offset + lanes, m)
+            tl.store(weight + offset + lanes, w)
+            if COPY_TYPE is not None:
+                tl.store(copy + offset + lanes, w.to(COPY_TYPE))
+        if whole < length:
+            g, w = _load_masked(gradient, weight, whole + lanes, length, tl.float32)
+            mask = whole + lanes < length
+            m = tl.load(momentum + whole + lanes, mask=mask, other=0.0)
+            m, w = _stepped(g, w, m, pace, change, PROJECTS, LARGEST)
+            tl.store(momentum + whole + lanes, m, mask=mask)
+            tl.store(weight + whole + lanes, w, mask=mask)
+            if COPY_TYPE is not None:
+                tl.store(copy + whole + lanes, w.to(COPY_TYPE), mask=mask)
+        if PROJECTS:  # noqa: SIM102 with `and`, both may be compiled
+            if _is_last(column + STEPPED * tensors, end - first):
+                tl.store(column + IS_READY * tensors, 0)
+    elif PROJECTS:
+        _store(table, first + part, _moments(gradient, weight, length, BLOCK, tl.float32))
+        if _is_last(column + MEASURED * tensors, end - first):
+            coefficient, scale, is_finite = _correction(_merged(table, first, end, SLOTS), RENORMALIZE, ROUNDING)
+            _store(correction, 0, (coefficient, scale, is_finite.to(tl.float64)))
+            tl.debug_barrier()
+            tl.atomic_xchg(column + IS_READY * tensors, 1, sem="release")
 
 
 @triton.jit
-def _stepped(g, w, m, rate, inertia, decay, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr):
+def _awaited(is_ready, correction, is_projected):
+    """The c and s of s (g − c w), once they are there, and whether they are to be used.
+
+    c is the sum of two numbers in float32: multiplied and added at once, they leave hardly more to be rounded than c.
+    """
+    while is_projected & (tl.atomic_add(is_ready, 0, sem="acquire") == 0):
+        pass
+    exact = tl.load(correction, mask=is_projected, other=0.0, cache_modifier=".cg")
+    scale = tl.load(correction + 1, mask=is_projected, other=1.0, cache_modifier=".cg").to(tl.float32)
+    is_finite = tl.load(correction + 2, mask=is_projected, other=0.0, cache_modifier=".cg") > 0
+    coefficient = exact.to(tl.float32)
+    remainder = (exact - coefficient.to(tl.float64)).to(tl.float32)
+    return coefficient, remainder, scale, is_finite & (tl.abs(coefficient) < float("inf"))
+
+
+@triton.jit
+def _is_last(counter, programs):
+    """Whether all other programs of a tensor have come here before; the counter is then as it was."""
+    tl.debug_barrier()  # what they leave is stored by all their threads
+    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
+    if is_last:
+        tl.store(counter, 0)
+    return is_last
+
+
+@triton.jit
+def _stepped(g, w, m, pace, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr):
     """Momentum and weight after a step of SGD by the projected gradient, in float32 as PyTorch has it."""
+    rate, inertia, decay = pace
     if PROJECTS:
-        coefficient, scale, is_changed = change
-        projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
-        g = tl.where(is_changed, projected, g)
-    m = inertia * m + (g.to(tl.float32) + decay * w.to(tl.float32))
-    return m, w.to(tl.float32) - rate * m
+        coefficient, remainder, scale, is_changed = change
+        projected = tl.fma(-remainder, w, tl.fma(-coefficient, w, g)) * scale
+        g = tl.where(is_changed, tl.minimum(tl.maximum(projected, -LARGEST), LARGEST), g)
+    m = inertia * m + (g + decay * w)
+    return m, w - rate * m
 
 
 @triton.jit
@@ -115,7 +167,7 @@ def rows_kernel(
     """Measure and project one row: a chunk that needs nothing from the others."""
     column, part = _column(directory, tensors, tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
-    moments = _moments(gradient, weight, length, BLOCK)
+    moments = _moments(gradient, weight, length, BLOCK, tl.float64)
     _project(gradient, weight, length, moments, RENORMALIZE, ROUNDING, LARGEST, BLOCK)
 
 
@@ -145,29 +197,31 @@ def _chunk(column, tensors, part, TYPES: tl.constexpr, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def _moments(gradient, weight, length, BLOCK: tl.constexpr):
+def _moments(gradient, weight, length, BLOCK: tl.constexpr, KIND: tl.constexpr):
+    """(B, c, R) of a chunk, in float64 in the end; each lane adds up in the given kind."""
     lanes = tl.arange(0, BLOCK)
     # c of the first block, as a guess: sums about it keep their digits when g is nearly parallel to w.
-    g, w = _load(gradient, weight, lanes, length)
+    g, w = _load_masked(gradient, weight, lanes, length, KIND)
     guess = _ratio(tl.sum(g * w), tl.sum(w * w))
-    squares = tl.zeros([BLOCK], tl.float64)
-    products = tl.zeros([BLOCK], tl.float64)
-    residuals = tl.zeros([BLOCK], tl.float64)
+    squares = tl.zeros([BLOCK], KIND)
+    products = tl.zeros([BLOCK], KIND)
+    residuals = tl.zeros([BLOCK], KIND)
     whole = length // BLOCK * BLOCK
     for offset in range(0, whole, BLOCK):  # whole blocks need no mask, without which loads are wide
-        g, w = _widened(tl.load(gradient + offset + lanes)), _widened(tl.load(weight + offset + lanes))
+        g, w = _load(gradient, weight, offset + lanes, KIND)
         squares, products, residuals = _added(g, w, guess, squares, products, residuals)
-    g, w = _load(gradient, weight, whole + lanes, length)
-    squares, products, residuals = _added(g, w, guess, squares, products, residuals)
-    square, product = tl.sum(squares), tl.sum(products)
+    if whole < length:
+        g, w = _load_masked(gradient, weight, whole + lanes, length, KIND)
+        squares, products, residuals = _added(g, w, guess, squares, products, residuals)
+    square, product = tl.sum(squares.to(tl.float64)), tl.sum(products.to(tl.float64))
     shift = _ratio(product, square)
-    residual = tl.sum(residuals) - shift * product
-    return square, guess + shift, tl.where(residual < 0, 0.0, residual)  # where, unlike maximum, keeps NaN
+    residual = tl.sum(residuals.to(tl.float64)) - shift * product
+    return square, guess.to(tl.float64) + shift, tl.where(residual < 0, 0.0, residual)  # unlike maximum, keeps NaN
 
 
 @triton.jit
 def _added(g, w, guess, squares, products, residuals):
-    difference = g - guess * w
+    difference = tl.fma(-guess, w, g)
     return squares + w * w, products + difference * w, residuals + difference * difference
 
 
@@ -200,10 +254,10 @@ def _project(
         lanes = tl.arange(0, BLOCK)
         whole = length // BLOCK * BLOCK
         for offset in range(0, whole, BLOCK):
-            g, w = _widened(tl.load(gradient + offset + lanes)), _widened(tl.load(weight + offset + lanes))
+            g, w = _load(gradient, weight, offset + lanes, tl.float64)
             projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
             tl.store(gradient + offset + lanes, _narrowed(projected, gradient.dtype.element_ty))
-        g, w = _load(gradient, weight, whole + lanes, length)
+        g, w = _load_masked(gradient, weight, whole + lanes, length, tl.float64)
         projected = tl.minimum(tl.maximum((g - coefficient * w) * scale, -LARGEST), LARGEST)
         mask = whole + lanes < length
         tl.store(gradient + whole + lanes, _narrowed(projected, gradient.dtype.element_ty), mask=mask)
@@ -222,18 +276,23 @@ def _correction(moments, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr):
 
 
 @triton.jit
-def _load(gradient, weight, offsets, length):
-    mask = offsets < length
-    g = tl.load(gradient + offsets, mask=mask, other=0.0)
-    return _widened(g), _widened(tl.load(weight + offsets, mask=mask, other=0.0))
+def _load(gradient, weight, offsets, KIND: tl.constexpr):
+    return _widened(tl.load(gradient + offsets), KIND), _widened(tl.load(weight + offsets), KIND)
 
 
 @triton.jit
-def _widened(values):
-    """Values in float64, by way of float32: not every Triton converts bfloat16 in one step."""
+def _load_masked(gradient, weight, offsets, length, KIND: tl.constexpr):
+    mask = offsets < length
+    g = tl.load(gradient + offsets, mask=mask, other=0.0)
+    return _widened(g, KIND), _widened(tl.load(weight + offsets, mask=mask, other=0.0), KIND)
+
+
+@triton.jit
+def _widened(values, KIND: tl.constexpr):
+    """Values in another kind, by way of float32: not every Triton converts bfloat16 in one step."""
     if values.dtype.primitive_bitwidth < 32:
         values = values.to(tl.float32)
-    return values.to(tl.float64)
+    return values.to(KIND)
 
 
 @triton.jit
@@ -245,10 +304,10 @@ def _narrowed(values, TYPE: tl.constexpr):
 
 @triton.jit
 def _slots(table, slots, end):
-    mask = slots < end
-    square = tl.load(table + 3 * slots, mask=mask, other=0.0)
-    coefficient = tl.load(table + 3 * slots + 1, mask=mask, other=0.0)
-    return square, coefficient, tl.load(table + 3 * slots + 2, mask=mask, other=0.0)
+    mask = slots < end  # .cg, since programs of the same launch may just have written them
+    square = tl.load(table + 3 * slots, mask=mask, other=0.0, cache_modifier=".cg")
+    coefficient = tl.load(table + 3 * slots + 1, mask=mask, other=0.0, cache_modifier=".cg")
+    return square, coefficient, tl.load(table + 3 * slots + 2, mask=mask, other=0.0, cache_modifier=".cg")
 
 
 @triton.jit

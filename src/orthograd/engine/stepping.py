@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +13,11 @@ from torch import Tensor
 from ..projection import rounding_of
 from . import kernels
 from .dense import Pair
-from .launch import BLOCK, SLOTS, TYPES, Launch, Plan, division, in_pinned_memory, is_eligible, on_its_device
+from .launch import BLOCK, SLOTS, TYPES, Launch, division, in_pinned_memory, is_eligible, on_its_device
 
-ROWS = 10
+# Chunks that are measured between a tensor's last and its step: enough for that last one to be done by then, and few
+# enough for all of them to be in the cache.
+AHEAD = 256
 
 
 class Stepped(NamedTuple):
@@ -30,8 +33,9 @@ class Stepped(NamedTuple):
 class StepPlan:
     """A step for some tensors. It holds addresses: good while they stay in place.
 
-    Gradients and weights are read once to be measured, if any is projected, and once to step: the first is all that
-    ⊥Grad adds. By itself it would read them twice and write gradients, and the optimizer would read both again.
+    Gradients and weights are read from memory once, where tensors are small enough for the cache: measuring them, which
+    is all that ⊥Grad adds, brings them there for the step. By itself it would read them twice and write gradients, and
+    the optimizer would read both again.
     """
 
     def __init__(
@@ -48,49 +52,66 @@ class StepPlan:
             order += [] if each.copy is None else [Pair(each.copy, each.weight)]
             if each.weight.dtype != torch.float32 or not all(is_eligible(pair, rows=False) for pair in order):
                 raise ValueError("expected weights in float32, with all that belongs to them in the same memory order")
-        segments = [[Pair(each.gradient, each.weight)] for each in tensors if each.is_projected]
-        self._measuring = Plan(segments, renormalize=renormalize) if segments else None
-        slots = iter(zip(self._measuring.ends, self._measuring.ends[1:], strict=False) if self._measuring else ())
-        columns: dict[Any, list[list[int]]] = defaultdict(list)
+        launches: dict[Any, list[list[int]]] = defaultdict(list)
         for each in tensors:
             chunk, count = division(Pair(each.gradient, each.weight), rows=False)
-            launch = columns[each.gradient.dtype, None if each.copy is None else each.copy.dtype]
-            first = launch[-1][-1] if launch else 0
-            shared = next(slots) if each.is_projected else (0, 0)
-            places = [0 if one is None else one.data_ptr() for one in each[:4]]
-            walk = [each.weight.numel(), chunk, first, 0, *shared]
-            launch.append([*places[:2], *walk, *places[2:], first + count])
-        self._prepare(columns, tensors[0].weight.device, renormalize, (rate, momentum, decay))
+            launch = launches[each.gradient.dtype, None if each.copy is None else each.copy.dtype]
+            first = launch[-1][7] if launch else 0
+            gradient, weight, *others = (0 if one is None else one.data_ptr() for one in each[:4])
+            slots = first, first + count * each.is_projected
+            launch.append([gradient, weight, each.weight.numel(), chunk, *others, *slots, 0, 0, 0])
+        self._prepare(launches, tensors[0].weight.device, renormalize, (rate, momentum, decay))
 
     def _prepare(
         self,
-        columns: dict[Any, list[list[int]]],
+        launches: dict[Any, list[list[int]]],
         device: torch.device,
         renormalize: bool,
         pace: tuple[float | Tensor, ...],
     ) -> None:
-        numbers = [
-            value for launch in columns.values() for row in list(zip(*launch, strict=True))[:-1] for value in row
-        ]
-        self._memory = in_pinned_memory(numbers, device)
-        directories = self._memory[1].split([ROWS * len(launch) for launch in columns.values()])
-        self._nothing = torch.zeros(1, 3, dtype=torch.float64, device=device)
-        self._launches = []
-        for directory, ((kind, copy_kind), launch) in zip(directories, columns.items(), strict=True):
+        directories = [[value for row in zip(*columns, strict=True) for value in row] for columns in launches.values()]
+        schedules = [[value for one in schedule(columns) for value in one] for columns in launches.values()]
+        self._memory = in_pinned_memory([value for part in directories + schedules for value in part], device)
+        parts = self._memory[1].split([len(part) for part in directories + schedules])
+        self._device, self._launches = device, []
+        for directory, order, ((kind, copy_kind), columns) in zip(
+            parts[: len(launches)], parts[len(launches) :], launches.items(), strict=True
+        ):
             is_aligned = all(
-                all(c[place] % 16 == 0 for place in (0, 1, 8, 9)) and (c[3] % 16 == 0 or c[3] >= c[2]) for c in launch
+                all(place % 16 == 0 for place in (*c[:2], *c[4:6])) and (c[3] % 16 == 0 or c[3] >= c[2])
+                for c in columns
             )
-            projects = any(column[7] > column[6] for column in launch)
-            finish = (projects, renormalize, rounding_of(kind), torch.finfo(torch.float32).max)
+            slots = columns[-1][7]
+            table = torch.empty(len(columns) + slots, 3, dtype=torch.float64, device=device)
+            finish = (slots > 0, renormalize, rounding_of(kind), torch.finfo(torch.float32).max)
             walk = ((TYPES[kind], TYPES[torch.float32]), is_aligned, BLOCK, SLOTS)
             last = (*finish, *walk, None if copy_kind is None else TYPES[copy_kind], isinstance(pace[0], Tensor))
-            if launch[-1][-1]:
-                first = (directory, len(launch), *pace)
-                self._launches.append(Launch(kernels.step_kernel, launch[-1][-1], first, last))
+            if len(order):
+                first = (directory, order, len(columns), table, table[len(columns) :], *pace)
+                self._launches.append(Launch(kernels.step_kernel, len(order) // 2, first, last))
 
     def step_(self) -> None:
         """Change momenta, weights and copies in place; gradients stay as they are."""
-        with on_its_device(self._nothing.device):
-            table = self._measuring.measure() if self._measuring else self._nothing
+        with on_its_device(self._device):
             for launch in self._launches:
-                launch(table)
+                launch()
+
+
+def schedule(columns: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """What each program does, as `kernels.step_kernel` reads it: a tensor, and a chunk of it to step, or ~chunk."""
+    waiting: deque[tuple[int, int, int]] = deque()
+    measured = 0
+
+    def due(until: float) -> Iterator[tuple[int, int]]:
+        while waiting and waiting[0][2] <= until:
+            number, count, _ = waiting.popleft()
+            yield from ((number, part) for part in range(count))
+
+    for number, column in enumerate(columns):
+        count, is_projected = -(-column[2] // column[3]), column[7] > column[6]
+        if is_projected:
+            yield from ((number, ~part) for part in range(count))
+            measured += count
+        waiting.append((number, count, measured))
+        yield from due(measured - AHEAD)
+    yield from due(math.inf)
