@@ -143,12 +143,12 @@ def in_pinned_memory(numbers: list[int], device: torch.device) -> tuple[Tensor, 
     return host, host.to(device, non_blocking=True)
 
 
-def division(pair: Pair, rows: bool) -> tuple[int, int]:
+def division(pair: Pair, rows: bool, smallest: int = SMALLEST_CHUNK) -> tuple[int, int]:
     """Elements a chunk, and chunks, of one pair."""
     elements = pair.gradient.numel()
     if rows:
         return elements // max(1, len(pair.gradient)), len(pair.gradient) if elements else 0
-    chunk = max(SMALLEST_CHUNK, -(-elements // MOST_CHUNKS // BLOCK) * BLOCK)
+    chunk = max(smallest, -(-elements // MOST_CHUNKS // BLOCK) * BLOCK)
     return chunk, -(-elements // chunk)
 
 

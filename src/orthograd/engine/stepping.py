@@ -15,6 +15,8 @@ from . import kernels
 from .dense import Pair
 from .launch import BLOCK, SLOTS, TYPES, Launch, division, in_pinned_memory, is_eligible, on_its_device
 
+# Smaller than where gradients are only projected: of those tried on an H200 (`benchmarks/fused_step.py`) the quickest.
+SMALLEST_CHUNK = 4096
 # Chunks that are measured between a tensor's last and its step: enough for that last one to be done by then, and few
 # enough for all of them to be in the cache.
 AHEAD = 256
@@ -54,7 +56,7 @@ class StepPlan:
                 raise ValueError("expected weights in float32, with all that belongs to them in the same memory order")
         launches: dict[Any, list[list[int]]] = defaultdict(list)
         for each in tensors:
-            chunk, count = division(Pair(each.gradient, each.weight), rows=False)
+            chunk, count = division(Pair(each.gradient, each.weight), False, SMALLEST_CHUNK)
             launch = launches[each.gradient.dtype, None if each.copy is None else each.copy.dtype]
             first = launch[-1][7] if launch else 0
             gradient, weight, *others = (0 if one is None else one.data_ptr() for one in each[:4])

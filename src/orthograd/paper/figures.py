@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from ..report.comparison import ArmPair
@@ -10,16 +10,22 @@ from ..report.formats import TITLES
 from ..report.page.document import drawing_style, page_patterns
 from ..report.page.figure import ARMS
 from ..report.page.markup import Markup, joined, tag
-from ..report.page.panel import bottom_axis, drawing, left_axis, marker
+from ..report.page.panel import Frame, bottom_axis, curve, drawing, left_axis, marker
 from ..report.page.reliability import FRAME as DIAGRAM
 from ..report.page.reliability import curves_of, reliability_drawing
 from ..report.page.scale import around
 from ..report.page.severity import FRAME, severity_bands, severity_drawing
+from ..report.page.tables import typeset
 from .blocks import Picture
+from .differences import Difference, differences_of
 from .quantities import title_of, values_of
 
 OVER_SEVERITY = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "confidence_accuracy_correlation")
+OF_ARMS = ("clean.top1_accuracy", "clean.ece", "shifted.ece", "clean.max_logit", "clean.loss", "shifted.loss")
 COLUMNS, GAP, TITLE, LEGEND = 3, 16, 24, 34
+NAMES, ROW = 146, 24
+FEWEST = 3
+"""Seeds whose intervals are worth drawing."""
 
 
 def severity_picture(name: str, pair: ArmPair, names: tuple[str, str], metrics: Sequence[str]) -> Picture | None:
@@ -47,12 +53,12 @@ def reliability_picture(name: str, pair: ArmPair, names: tuple[str, str], kind: 
     highest = min(100.0, 108 * max(float(curve.share.max()) for curve in known))
     images = {"clean": "clean images", "shifted": "corrupted images"}[kind]
     panels = []
-    for i, (curve, arm) in enumerate(zip(known, names, strict=True)):
+    for i, (found, arm) in enumerate(zip(known, names, strict=True)):
         words = (
-            f"ECE {curve.ece:.4f}, accuracy {curve.top1_accuracy:.2f} %, mean confidence {curve.mean_confidence:.4f}"
+            f"ECE {found.ece:.4f}, accuracy {found.top1_accuracy:.2f} %, mean confidence {found.mean_confidence:.4f}"
         )
-        drawn = reliability_drawing(curve, f"{name}-{i}", highest, title=f"{arm}, {images}", words=words)
-        panels.append((f"{arm}, {images}: ECE {curve.ece:.3f}", drawn))
+        drawn = reliability_drawing(found, f"{name}-{i}", highest, title=f"{arm}, {images}", words=words)
+        panels.append((f"{arm}, {images}: ECE {found.ece:.3f}", drawn))
     words = f"Reliability diagrams of {names[0]} and {names[1]} on {images}, means over {_seeds(pair)}"
     if kind == "shifted":
         words += "; ECE here is that of all of them together, tables have its mean over corruptions and severities"
@@ -81,6 +87,51 @@ def scatter_picture(name: str, pair: ArmPair, names: tuple[str, str], across: st
     words = f"{shown} over {title_of(across)}, {names[0]} and {names[1]}, a mark for each run, {len(places[0])} per arm"
     svg = _composed(panels, (FRAME.width, FRAME.height), legend=_legend(names, has_lines=False))
     return Picture(f"{name}.svg", svg, words[0].upper() + words[1:])
+
+
+def arms_picture(name: str, pairs: Mapping[str, ArmPair], usual: str) -> Picture | None:
+    """What each arm changes, by the seeds that all of them have; None where these are too few to say anything."""
+    seeds = set.intersection(*(set(pair.seeds) for pair in pairs.values()))
+    if len(seeds) < FEWEST or len(pairs) < 2:
+        return None
+    found = {arm: differences_of(pair.of_seeds(seeds), OF_ARMS) for arm, pair in pairs.items()}
+    shown = [quantity for quantity in OF_ARMS if all(quantity in rows for rows in found.values())]
+    frame = Frame(width=330, left=NAMES, right=16, height=ROW * len(pairs) + 48)
+    panels = [
+        (_of_images(quantity), _changes(f"{name}-{quantity}", quantity, frame, found, usual)) for quantity in shown
+    ]
+    words = (
+        f"What each arm changes against {usual} ({', '.join(map(_of_images, shown))}): mean difference and its 95 % "
+        f"interval by pairs, uncorrected, on the {len(seeds)} seeds that all arms have"
+    )
+    return Picture(f"{name}.svg", _composed(panels, (frame.width, frame.height)), words)
+
+
+def _of_images(quantity: str) -> str:
+    images, _, metric = quantity.partition(".")
+    return f"{TITLES[metric]}, {'clean' if images == 'clean' else 'corrupted'} images"
+
+
+def _changes(
+    identity: str, quantity: str, frame: Frame, found: Mapping[str, Mapping[str, Difference]], usual: str
+) -> Markup:
+    """A line for each arm, from end to end of its interval, about a mark for the mean."""
+    arms = {arm: rows[quantity] for arm, rows in found.items()}
+    # Differences are first − second: turned round, left of zero is less than usual.
+    x = around([0.0, *(-end for each in arms.values() for end in (each.interval.low, each.interval.high))], *frame.x)
+    marks, told = [], []
+    for row, (arm, each) in enumerate(arms.items()):
+        y = frame.top + ROW * (row + 0.5)
+        marks += [
+            tag("text", arm, x=frame.left - 8, y=y, dy="0.35em", class_="right"),
+            curve([(x(-each.interval.high), y), (x(-each.interval.low), y)], look="candidate"),
+            marker(x(-each.value), y, look="candidate"),
+        ]
+        told.append(f"{arm} {-each.value:+.4g}")
+    zero = tag("line", class_="axis", x1=x(0), x2=x(0), y1=frame.y[1], y2=frame.y[0])
+    below = bottom_axis(frame, ((x(value), typeset(text)) for value, text in x.ticks(3)), label=f"this arm − {usual}")
+    title = f"{_of_images(quantity)}: what each arm changes against {usual}"
+    return drawing(identity, frame, zero, below, *marks, title=title, description=typeset("; ".join(told)))
 
 
 def _seeds(pair: ArmPair) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import mean
 
+from ..report.comparison import ArmPair
 from ..training import ARMS
 from .blocks import Block, Heading, Items, Picture, Words, table
 from .claims import sections
@@ -12,7 +13,7 @@ from .differences import differences_of
 from .effects import effects_table, shown
 from .evidence import Evidence
 from .experiments import EXPERIMENTS, PAIR, Experiment
-from .figures import OVER_SEVERITY, reliability_picture, severity_picture
+from .figures import OVER_SEVERITY, arms_picture, reliability_picture, severity_picture
 from .numbers import Answer
 from .oddities import number_of, oddities_of
 from .precision_part import precision_part
@@ -84,6 +85,8 @@ def pictures_of(experiment: Experiment, evidence: Evidence) -> Iterator[Picture]
         return
     names = names_of(experiment)
     found = []
+    if len(experiment.arms) > len(PAIR) and is_begun(experiment, evidence):
+        found.append(arms_picture(f"{experiment.name}-arms", _by_title(experiment, evidence), names[0]))
     if experiment.name in SEVERITY:
         found.append(severity_picture(f"{experiment.name}-severity", pair, names, SEVERITY[experiment.name]))
     for kind in ("clean", "shifted") if experiment.name in RELIABILITY else ():
@@ -151,13 +154,20 @@ def _words(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
 
 def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     """Every arm beside the first, on clean and on corrupted images."""
-    pairs = {arm: evidence.pair(experiment, arm) for arm in experiment.arms[1:]}
-    known = {arm: pair for arm, pair in pairs.items() if pair is not None}
+    known = _by_title(experiment, evidence)
+    if len({len(pair.seeds) for pair in known.values()}) > 1:
+        known = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in known.items()}
     for images in ("clean", "shifted"):
-        found = {ARMS[arm].title: differences_of(pair, shown(images)) for arm, pair in known.items()}
+        found = {title: differences_of(pair, shown(images)) for title, pair in known.items()}
         if any(found.values()):
             yield Words(f"{'Clean' if images == 'clean' else 'Corrupted'} test images:")
             yield effects_table(found, ("arm", names_of(experiment)[0], "this arm"))
+
+
+def _by_title(experiment: Experiment, evidence: Evidence) -> dict[str, ArmPair]:
+    """The arms that can be compared with the first, by their titles."""
+    pairs = {ARMS[arm].title: evidence.pair(experiment, arm) for arm in experiment.arms[1:]}
+    return {title: pair for title, pair in pairs.items() if pair is not None}
 
 
 def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:

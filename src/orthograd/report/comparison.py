@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,6 +39,11 @@ class ArmPair:
         """The same; None where fewer than two seeds have both."""
         pairs = _pairs(records, baseline, candidate)
         return cls(*zip(*pairs, strict=True)) if len(pairs) > 1 else None
+
+    def of_seeds(self, seeds: Collection[int]) -> ArmPair:
+        """The same with some of the seeds alone."""
+        arms = (self.baseline, self.candidate)
+        return ArmPair(*(tuple(run for run in arm if run["config"]["seed"] in seeds) for arm in arms))
 
     @property
     def arms(self) -> tuple[str, str]:

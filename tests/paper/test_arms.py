@@ -1,0 +1,56 @@
+"""Experiments of several arms: told with their seeds, and drawn by the seeds that all of them have."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from orthograd.paper.blocks import Picture, Table
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.experiments import EXPERIMENTS
+from orthograd.paper.parts import part_of
+from tests.paper.made_runs import made_run
+
+LAYERS = EXPERIMENTS["layers"]
+ECE = {"baseline": 0.2, "orthograd": 0.1, "orthograd_head": 0.12, "orthograd_norm_scale": 0.3}
+
+
+def blocks(seeds):
+    """Of the layers, each arm with its number of seeds."""
+    runs = [
+        made_run(config.as_dict(), {"ece": ECE[config.arm]})
+        for config in LAYERS.configs()
+        if config.seed < seeds.get(config.arm, 0)
+    ]
+    return list(part_of(LAYERS, Evidence({run["hash"]: run for run in runs})))
+
+
+def test_arms_are_drawn_by_the_seeds_that_all_have():
+    found = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 5, "orthograd_norm_scale": 4})
+    (picture,) = (block for block in found if isinstance(block, Picture))
+    assert picture.name == "layers-arms.svg"
+    assert "on the 4 seeds that all arms have" in picture.words
+    assert picture.svg.count("mark candidate") == 6 * 3  # panels and arms
+    panel = next(part for part in picture.svg.split("<svg ") if "ECE, clean images: what" in part)
+    zero = float(re.search(r'class="axis" x1="([\d.]+)"', panel)[1])
+    places = [float(x) + 3.2 for x in re.findall(r'mark candidate" x="([\d.]+)"', panel)]
+    assert [place < zero for place in places] == [True, True, False]
+    told = re.search(r"<desc[^>]*>(.*?)</desc>", panel)[1].replace("−", "-").split("; ")
+    assert [each.rpartition(" ")[0] for each in told] == ["⊥Grad", "⊥Grad, head", "⊥Grad, scales"]
+    assert [float(each.rpartition(" ")[2]) for each in told] == pytest.approx([-0.1, -0.08, 0.1], abs=0.005)
+
+
+def test_tables_tell_the_seeds_where_arms_differ_in_them():
+    found = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 5})
+    (clean, _) = (block for block in found if isinstance(block, Table))
+    assert list(dict.fromkeys(row[0] for row in clean.rows)) == ["⊥Grad, 10 seeds", "⊥Grad, head, 5 seeds"]
+    found = blocks({"baseline": 5, "orthograd": 5, "orthograd_head": 5})
+    (clean, _) = (block for block in found if isinstance(block, Table))
+    assert list(dict.fromkeys(row[0] for row in clean.rows)) == ["⊥Grad", "⊥Grad, head"]
+
+
+@pytest.mark.parametrize("seeds", [{"orthograd_head": 2}, {"orthograd": 0, "orthograd_head": 5}])
+def test_too_few_seeds_or_arms_are_not_drawn(seeds):
+    found = blocks({"baseline": 10, "orthograd": 10, **seeds})
+    assert not any(isinstance(block, Picture) for block in found)
