@@ -40,6 +40,8 @@ STOPS = {
     "CNN with batch norm": (20, 40, 300, EARLY),
     "plain CNN, falling rate": (300,),
     "CNN with batch norm, falling rate": (300,),
+    "plain CNN, its head alone": (80, 300),
+    "CNN with batch norm, its head alone": (40, 300),
     "plain CNN, label smoothing": (300,),
     "plain CNN, focal loss": (300,),
 }

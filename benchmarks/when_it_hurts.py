@@ -2,8 +2,8 @@
 
 Scikit-learn's digits, ten images a class, the recipe of `orthograd compare`, whose rate is constant: to stop early is
 all that a shorter training is. Where the rate falls, only the last epoch is one that people would stop at. Runs of a
-seed share their images, initial weights and batches. Also the curves of docs/figures/method.svg. About a quarter of an
-hour on two cores.
+seed share their images, initial weights and batches. Also the curves of docs/figures/method.svg. About twenty minutes
+on two cores.
 """
 
 import argparse
@@ -33,11 +33,13 @@ CASES = {
     "CNN with batch norm": (WITH_NORM, "baseline", "orthograd"),
     "plain CNN, falling rate": (replace(PLAIN, schedule="cosine"), "baseline", "orthograd"),
     "CNN with batch norm, falling rate": (replace(WITH_NORM, schedule="cosine"), "baseline", "orthograd"),
+    "plain CNN, its head alone": (PLAIN, "baseline", "orthograd_head"),
+    "CNN with batch norm, its head alone": (WITH_NORM, "baseline", "orthograd_head"),
     "plain CNN, label smoothing": (PLAIN, "label_smoothing", "label_smoothing_orthograd"),
     "plain CNN, focal loss": (PLAIN, "focal", "focal_orthograd"),
 }
 """A network that SGD makes overconfident, one that it hardly does, both with a rate that falls to zero as half a cosine
-does, and two that their losses keep underconfident."""
+does, and with ⊥Grad for the last layer alone; and two that their losses keep underconfident."""
 KEPT = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "max_logit")
 
 

@@ -50,6 +50,15 @@ def test_tables_tell_the_seeds_where_arms_differ_in_them():
     assert list(dict.fromkeys(row[0] for row in clean.rows)) == ["⊥Grad", "⊥Grad, head"]
 
 
+def test_arms_with_one_run_stand_beside_the_same_seed():
+    found = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 1, "orthograd_norm_scale": 1})
+    single = [block for block in found if isinstance(block, Table)][-1]
+    assert [row[0] for row in single.rows] == ["SGD, seed 0", "⊥Grad, head, seed 0", "⊥Grad, scales, seed 0"]
+    ece = [float(row[single.header.index("ECE")]) for row in single.rows]
+    assert ece == pytest.approx([0.2, 0.12, 0.3], rel=0.02)
+    assert all(cell != "–" for row in single.rows for cell in row)
+
+
 @pytest.mark.parametrize("seeds", [{"orthograd_head": 2}, {"orthograd": 0, "orthograd_head": 5}])
 def test_too_few_seeds_or_arms_are_not_drawn(seeds):
     found = blocks({"baseline": 10, "orthograd": 10, **seeds})

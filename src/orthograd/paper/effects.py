@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..calibration import CONVENTIONS
 from ..report.formats import TITLES
 from ..report.page.tables import typeset
+from ..report.values import Record
 from .blocks import Table, table
 from .differences import Difference
+from .quantities import title_of, value_of
 
 SHOWN = ("top1_accuracy", "loss", "ece", "entropy", "max_logit")
 
@@ -26,6 +28,18 @@ def effects_table(found: Mapping[str, Mapping[str, Difference]], names: tuple[st
     case, first, second = names
     header = (case, "metric", first, second, "difference (95 %)", "d", "p, paired", "p, Holm", f"{second} is")
     return table(header, (cells for name, rows in found.items() for cells in _rows(name, rows)))
+
+
+def runs_table(runs: Iterable[tuple[str, Record]]) -> Table:
+    """A row for each run, by its name: what it came to, on clean images and on corrupted ones."""
+    quantities = [*shown("clean"), *shown("shifted")]
+    return table(("run", *map(title_of, quantities)), ([name, *_values(run, quantities)] for name, run in runs))
+
+
+def _values(run: Record, quantities: Iterable[str]) -> Iterator[str]:
+    for quantity in quantities:
+        found = value_of(run, quantity)
+        yield "–" if found is None else f"{found:.{CONVENTIONS[quantity.rpartition('.')[2]].digits}f}"
 
 
 def _rows(name: str, rows: Mapping[str, Difference]) -> Iterator[list[str]]:

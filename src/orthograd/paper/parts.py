@@ -10,7 +10,7 @@ from ..training import ARMS
 from .blocks import Block, Heading, Items, Picture, Words, table
 from .claims import sections
 from .differences import differences_of
-from .effects import effects_table, shown
+from .effects import effects_table, runs_table, shown
 from .evidence import Evidence
 from .experiments import EXPERIMENTS, PAIR, Experiment
 from .figures import OVER_SEVERITY, arms_picture, reliability_picture, severity_picture
@@ -162,6 +162,20 @@ def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
         if any(found.values()):
             yield Words(f"{'Clean' if images == 'clean' else 'Corrupted'} test images:")
             yield effects_table(found, ("arm", names_of(experiment)[0], "this arm"))
+    yield from _first_looks(experiment, evidence)
+
+
+def _first_looks(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    """Arms with a single run, beside the first arm's runs of the same seeds."""
+    first, *others = experiment.arms
+    single = [(arm, runs[0]) for arm in others if len(runs := evidence.arm(experiment, arm)) == 1]
+    seeds = {run["config"]["seed"] for _, run in single}
+    beside = [(first, run) for run in evidence.arm(experiment, first) if run["config"]["seed"] in seeds]
+    if single and beside:
+        yield Words("Arms with one run so far, which no test can say anything about:")
+        yield runs_table(
+            (f"{name_of(experiment, arm)}, seed {run['config']['seed']}", run) for arm, run in beside + single
+        )
 
 
 def _by_title(experiment: Experiment, evidence: Evidence) -> dict[str, ArmPair]:
