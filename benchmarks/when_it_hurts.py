@@ -2,8 +2,8 @@
 
 Scikit-learn's digits, ten images a class, the recipe of `orthograd compare`, whose rate is constant: to stop early is
 all that a shorter training is. Where the rate falls, only the last epoch is one that people would stop at. Runs of a
-seed share their images, initial weights and batches. Also the curves of docs/figures/method.svg. About twenty minutes
-on two cores.
+seed share their images, initial weights and batches. Also the curves of docs/figures/method.svg. Six to twenty
+minutes on two cores.
 """
 
 import argparse

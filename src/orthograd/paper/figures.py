@@ -90,9 +90,9 @@ def scatter_picture(name: str, pair: ArmPair, names: tuple[str, str], across: st
 
 
 def arms_picture(name: str, pairs: Mapping[str, ArmPair], usual: str) -> Picture | None:
-    """What each arm changes, by the seeds that all of them have; None where these are too few to say anything."""
-    seeds = set.intersection(*(set(pair.seeds) for pair in pairs.values()))
-    if len(seeds) < FEWEST or len(pairs) < 2:
+    """What each arm changes, by the seeds that all have; None where seeds or arms are too few for a picture."""
+    seeds = set.intersection(*(set(pair.seeds) for pair in pairs.values())) if len(pairs) > 1 else set()
+    if len(seeds) < FEWEST:
         return None
     found = {arm: differences_of(pair.of_seeds(seeds), OF_ARMS) for arm, pair in pairs.items()}
     shown = [quantity for quantity in OF_ARMS if all(quantity in rows for rows in found.values())]
@@ -101,8 +101,8 @@ def arms_picture(name: str, pairs: Mapping[str, ArmPair], usual: str) -> Picture
         (_of_images(quantity), _changes(f"{name}-{quantity}", quantity, frame, found, usual)) for quantity in shown
     ]
     words = (
-        f"What each arm changes against {usual} ({', '.join(map(_of_images, shown))}): mean difference and its 95 % "
-        f"interval by pairs, uncorrected, on the {len(seeds)} seeds that all arms have"
+        f"What each arm changes against {usual} ({'; '.join(map(_of_images, shown))}): mean difference and its 95 % "
+        f"interval by pairs, not corrected, on the {len(seeds)} seeds that all arms have"
     )
     return Picture(f"{name}.svg", _composed(panels, (frame.width, frame.height)), words)
 

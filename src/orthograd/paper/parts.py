@@ -85,8 +85,6 @@ def pictures_of(experiment: Experiment, evidence: Evidence) -> Iterator[Picture]
         return
     names = names_of(experiment)
     found = []
-    if len(experiment.arms) > len(PAIR) and is_begun(experiment, evidence):
-        found.append(arms_picture(f"{experiment.name}-arms", _by_title(experiment, evidence), names[0]))
     if experiment.name in SEVERITY:
         found.append(severity_picture(f"{experiment.name}-severity", pair, names, SEVERITY[experiment.name]))
     for kind in ("clean", "shifted") if experiment.name in RELIABILITY else ():
@@ -153,8 +151,10 @@ def _words(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
 
 
 def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """Every arm beside the first, on clean and on corrupted images."""
+    """Every arm beside the first, on clean and on corrupted images; several of them in a picture, too."""
     known = _by_title(experiment, evidence)
+    if (picture := arms_picture(f"{experiment.name}-arms", known, names_of(experiment)[0])) is not None:
+        yield picture
     if len({len(pair.seeds) for pair in known.values()}) > 1:
         known = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in known.items()}
     for images in ("clean", "shifted"):
