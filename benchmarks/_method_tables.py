@@ -42,6 +42,10 @@ STOPS = {
     "CNN with batch norm, falling rate": (300,),
     "plain CNN, its head alone": (80, 300),
     "CNN with batch norm, its head alone": (40, 300),
+    "plain CNN, AdamW": (300,),
+    "plain CNN, AdamW's update": (300,),
+    "CNN with batch norm, AdamW": (300,),
+    "CNN with batch norm, AdamW's update": (300,),
     "plain CNN, label smoothing": (300,),
     "plain CNN, focal loss": (300,),
 }

@@ -67,15 +67,15 @@ def main() -> None:
     """Print a line for each."""
     if not torch.cuda.is_available():
         raise SystemExit("expected a CUDA device, got none")
-    print("block  warps  chunk       ahead     SGD   ⊥Grad")
+    print("block  warps  chunk                     SGD   ⊥Grad")
     for name, step in (("torch, fused; with orthograd.attach", usual), ("as it is", fused)):
         print(
             f"{name:36s}{microseconds(step(projects=False)):6.1f}{microseconds(step(projects=True)):8.1f}", flush=True
         )
-    for (block, warps), chunk, ahead in product([(512, 4), (1024, 4), (1024, 8)], [4096, 8192], [256, 10**9]):
-        launch.WARPS, stepping.BLOCK, stepping.SMALLEST_CHUNK, stepping.AHEAD = warps, block, chunk, ahead
+    for (block, warps), chunk in product([(512, 4), (1024, 4), (1024, 8)], [2048, 4096, 8192]):
+        launch.WARPS, stepping.BLOCK, stepping.SMALLEST_CHUNK = warps, block, chunk
         found = [microseconds(fused(projects=projects)) for projects in (False, True)]
-        print(f"{block:5d}{warps:7d}{chunk:7d}{ahead:12d}     {found[0]:6.1f}{found[1]:8.1f}", flush=True)
+        print(f"{block:5d}{warps:7d}{chunk:7d}{found[0]:23.1f}{found[1]:8.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Scikit-learn's digits, ten images a class, the recipe of `orthograd compare`, whose rate is constant: to stop early is
 all that a shorter training is. Where the rate falls, only the last epoch is one that people would stop at. Runs of a
-seed share their images, initial weights and batches. Also the curves of docs/figures/method.svg. Six to twenty
+seed share their images, initial weights and batches. Also the curves of docs/figures/method.svg. Ten to thirty
 minutes on two cores.
 """
 
@@ -28,6 +28,7 @@ from orthograd.training.steps import steps_of
 EPOCHS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 110, 150, 210, 300)
 PLAIN = Config(model="cnn", shifts="none")
 WITH_NORM = replace(PLAIN, model="cnn_batchnorm")
+ADAM = {"optimizer": "adamw", "learning_rate": 0.001, "weight_decay": 0.01}
 CASES = {
     "plain CNN": (PLAIN, "baseline", "orthograd"),
     "CNN with batch norm": (WITH_NORM, "baseline", "orthograd"),
@@ -35,11 +36,16 @@ CASES = {
     "CNN with batch norm, falling rate": (replace(WITH_NORM, schedule="cosine"), "baseline", "orthograd"),
     "plain CNN, its head alone": (PLAIN, "baseline", "orthograd_head"),
     "CNN with batch norm, its head alone": (WITH_NORM, "baseline", "orthograd_head"),
+    "plain CNN, AdamW": (replace(PLAIN, **ADAM), "baseline", "orthograd"),
+    "plain CNN, AdamW's update": (replace(PLAIN, **ADAM), "baseline", "orthograd_update"),
+    "CNN with batch norm, AdamW": (replace(WITH_NORM, **ADAM), "baseline", "orthograd"),
+    "CNN with batch norm, AdamW's update": (replace(WITH_NORM, **ADAM), "baseline", "orthograd_update"),
     "plain CNN, label smoothing": (PLAIN, "label_smoothing", "label_smoothing_orthograd"),
     "plain CNN, focal loss": (PLAIN, "focal", "focal_orthograd"),
 }
 """A network that SGD makes overconfident, one that it hardly does, both with a rate that falls to zero as half a cosine
-does, and with ⊥Grad for the last layer alone; and two that their losses keep underconfident."""
+does, with ⊥Grad for the last layer alone, and by AdamW at its usual rate and decay, with ⊥Grad of its gradient or its
+update; and two that their losses keep underconfident."""
 KEPT = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "max_logit")
 
 

@@ -11,6 +11,7 @@ from torch.optim import SGD
 from orthograd import attach
 from orthograd.fused_sgd import FusedSGD
 from orthograd.options import Options
+from orthograd.projection import orthogonal_gradient
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -167,14 +168,68 @@ def test_what_is_nearly_parallel_keeps_its_digits():
     assert (found - wanted).norm() <= (1e-2 if DEVICE == "cpu" else 1e-6) * wanted.norm()
 
 
-def test_what_float32_cannot_square_is_left_alone():
-    large, usual = (torch.ones(50, device=DEVICE, requires_grad=True) for _ in range(2))
-    large.grad = torch.linspace(1e20, 2e20, 50, device=DEVICE)
-    usual.grad = torch.linspace(1, 2, 50, device=DEVICE)
-    optimizer = FusedSGD([large, usual], 0.1, 0.9, 0.0, options=Options())
+@pytest.mark.parametrize("tiny", [1e-3, 1e-8, 1e-12, 1e-18, 1e-30])
+def test_a_beginning_that_is_no_sample_of_the_rest_does_no_harm(tiny):
+    generator = torch.Generator().manual_seed(0)
+    weight, gradient = (torch.randn(9000, generator=generator) for _ in range(2))
+    weight[:2000] *= tiny
+    assert_projected(0.05 * weight, 1e-3 * gradient)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-22, 1e-10, 1e10, 1e18])
+@pytest.mark.parametrize("of_weight", [False, True])
+def test_what_float32_cannot_square_is_projected(size, of_weight):
+    generator = torch.Generator().manual_seed(0)
+    weight, gradient = (torch.randn(9000, generator=generator) for _ in range(2))
+    gradient += weight
+    assert_projected(size * weight, gradient) if of_weight else assert_projected(weight, size * gradient)
+
+
+def assert_projected(weight, gradient):
+    """Whether the first momentum is the projected gradient, as float64 has it."""
+    ours = weight.clone().to(DEVICE).requires_grad_()
+    ours.grad = gradient.to(DEVICE)
+    optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options())
     optimizer.step()
-    assert torch.equal(optimizer.state[large]["momentum_buffer"], large.grad)
-    assert optimizer.state[usual]["momentum_buffer"].sum().abs() < 1e-4
+    found = optimizer.state[ours]["momentum_buffer"].double().cpu()
+    wanted = orthogonal_gradient(gradient.double(), weight.double())
+    assert (found - wanted).norm() <= 1e-6 * wanted.norm()
+
+
+def test_what_goes_past_float32_is_cut_or_left_alone():
+    def momentum(weight, gradient):
+        ours = torch.tensor(weight, device=DEVICE, requires_grad=True)
+        ours.grad = torch.tensor(gradient, device=DEVICE)
+        optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options())
+        optimizer.step()
+        return optimizer.state[ours]["momentum_buffer"].tolist()
+
+    largest = torch.finfo(torch.float32).max
+    assert momentum([1.0, 0.0], [3e38, 3e38]) == pytest.approx([0.0, largest])
+    assert momentum([1e-30, 2e-30], [1e20, 3e19]) == pytest.approx([1e20, 3e19])  # c is 3e49
+
+
+@pytest.mark.parametrize("where", [None, lambda name, parameter: parameter.ndim > 1])
+def test_a_plan_that_is_used_again_steps_as_a_new_one(where):
+    ours, theirs = ([*parameters(), torch.zeros(0, device=DEVICE, requires_grad=True)] for _ in range(2))
+    fused, usual = (
+        FusedSGD(ours, 0.1, 0.9, 0.1, options=Options(), where=where),
+        SGD(theirs, 0.1, 0.9, weight_decay=0.1),
+    )
+    attach(usual, where=where)
+    fill(ours, 0)
+    plans = set()
+    for seed in range(4):
+        fill(theirs, seed)
+        for own, other in zip(ours, theirs, strict=True):
+            own.grad.copy_(other.grad)
+        fused.step(), usual.step()
+        plans.add(id(fused._last[1]))
+    assert_alike(ours, theirs)
+    assert len(plans) == 1
+    for (_, memory), launch in zip(fused._last[1]._memory, fused._last[1]._launches, strict=True):
+        counters = memory[8 * launch.first[2] : 11 * launch.first[2]]
+        assert not counters.any(), "programs would not be awaited the next time"
 
 
 def test_a_gradient_that_is_not_finite_stays_as_it_is():
@@ -204,24 +259,6 @@ def test_it_says_what_it_serves(options, monkeypatch):
     assert not FusedSGD.serves(parameters(), Options(), 0.0)
     assert not FusedSGD.serves(parameters(), options, 0.9)
     assert not FusedSGD.serves([parameter.double() for parameter in parameters()], Options(), 0.9)
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 5, 256])
-def test_a_tensor_is_measured_before_it_is_stepped(ahead, monkeypatch):
-    from orthograd.engine import stepping
-
-    monkeypatch.setattr(stepping, "AHEAD", ahead)
-    chunks, is_projected = [3, 0, 7, 1, 1, 12, 2], [True, True, False, True, True, True, False]
-    columns = [[0, 0, 10 * n, 10, 0, 0, 0, n * p] for n, p in zip(chunks, is_projected, strict=True)]
-    order = list(stepping.schedule(columns))
-    for number, (count, measured) in enumerate(zip(chunks, is_projected, strict=True)):
-        own = [part for tensor, part in order if tensor == number]
-        assert own == [~part for part in range(count)] * measured + list(range(count))
-    left = [sum(part < 0 for _, part in order[place:]) for place in range(len(order))]
-    for place, (number, part) in enumerate(order):
-        if part == 0 and is_projected[number]:  # by now others have been measured, or there are no more
-            since = [each for each in order[:place] if each[1] < 0]
-            assert len(since) - 1 - since.index((number, ~(chunks[number] - 1))) >= ahead or not left[place]
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

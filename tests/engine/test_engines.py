@@ -201,6 +201,17 @@ def test_a_ratio_beyond_float32_is_no_trouble(name, is_strided, gradient_scale, 
     assert (gradient.double() - expected).norm() <= tolerance(torch.float32) * before.norm()
 
 
+@each_engine
+@pytest.mark.parametrize("tiny", [1e-3, 1e-8, 1e-12, 1e-18, 1e-30])
+def test_a_beginning_that_is_no_sample_of_the_rest_does_no_harm(name, tiny):
+    generator = torch.Generator().manual_seed(0)
+    gradient, weight = (torch.randn(20_000, generator=generator) for _ in range(2))
+    weight[:3000] *= tiny
+    expected = orthogonal_gradient(gradient.double(), weight.double())
+    engine(name).project_([[Pair(gradient, weight)]])
+    assert relative_error(gradient, expected) < 1e-6
+
+
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 exponents = st.floats(-30, 30)
 

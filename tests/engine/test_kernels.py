@@ -25,13 +25,15 @@ for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
         ("merge_kernel", {"SLOTS": 256}),
         ("apply_kernel", {**finish, **walk, "SLOTS": 256}),
         ("rows_kernel", {**finish, **walk}),
-        ("step_kernel", {**finish, **walk, **step, "PROJECTS": True, "COPY_TYPE": tl.bfloat16, "READS_RATE": False}),
+        ("step_kernel", {**finish, **walk, **step, "PROJECTS": True, "COPY_TYPE": tl.bfloat16, "READS_RATE": True}),
         ("step_kernel", {**finish, **walk, **step, "PROJECTS": False, "COPY_TYPE": None, "READS_RATE": False}),
     ]:
         kernel = getattr(kernels, name)
-        types = dict.fromkeys(("directory", "schedule", "ends"), "*i64") | {"tensors": "i32"}
+        types = dict.fromkeys(("directory", "owners", "ends"), "*i64") | dict.fromkeys(("tensors", "measured"), "i32")
         types |= dict.fromkeys(("corrections", "table", "out"), "*fp64")
         types |= dict.fromkeys(("rate", "inertia", "decay"), "fp32")
+        if constants.get("READS_RATE"):
+            types["rate"] = "*fp32"
         signature = {argument: types.get(argument, "constexpr") for argument in kernel.arg_names}
         places = {(kernel.arg_names.index(argument),): value for argument, value in constants.items()}
         source = ASTSource(fn=kernel, signature=signature, constexprs=places)

@@ -30,7 +30,7 @@ def test_arms_are_drawn_by_the_seeds_that_all_have():
     found = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 5, "orthograd_norm_scale": 4})
     (picture,) = (block for block in found if isinstance(block, Picture))
     assert picture.name == "layers-arms.svg"
-    assert "on the 4 seeds that all arms have" in picture.words
+    assert "on the 4 seeds that all of them have" in picture.words
     assert picture.svg.count("mark candidate") == 6 * 3  # panels and arms
     panel = next(part for part in picture.svg.split("<svg ") if "ECE, clean images: what" in part)
     zero = float(re.search(r'class="axis" x1="([\d.]+)"', panel)[1])
@@ -50,12 +50,15 @@ def test_tables_tell_the_seeds_where_arms_differ_in_them():
     assert list(dict.fromkeys(row[0] for row in clean.rows)) == ["⊥Grad", "⊥Grad, head"]
 
 
-def test_arms_with_one_run_stand_beside_the_same_seed():
-    found = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 1, "orthograd_norm_scale": 1})
-    single = [block for block in found if isinstance(block, Table)][-1]
-    assert [row[0] for row in single.rows] == ["SGD, seed 0", "⊥Grad, head, seed 0", "⊥Grad, scales, seed 0"]
+def test_arms_with_few_runs_stand_beside_the_others_of_their_seeds():
+    found = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 2, "orthograd_norm_scale": 1})
+    *pairs, single = [block for block in found if isinstance(block, Table)]
+    assert {row[0] for table in pairs for row in table.rows} == {"⊥Grad"}
+    arms = ["SGD", "⊥Grad", "⊥Grad, head", "⊥Grad, scales"]
+    names = [f"{arm}, seed {seed}" for arm in arms for seed in range(2)]
+    assert [row[0] for row in single.rows] == names[:-1]
     ece = [float(row[single.header.index("ECE")]) for row in single.rows]
-    assert ece == pytest.approx([0.2, 0.12, 0.3], rel=0.02)
+    assert ece == pytest.approx([0.2, 0.2, 0.1, 0.1, 0.12, 0.12, 0.3], rel=0.02)
     assert all(cell != "–" for row in single.rows for cell in row)
 
 
@@ -63,3 +66,15 @@ def test_arms_with_one_run_stand_beside_the_same_seed():
 def test_too_few_seeds_or_arms_are_not_drawn(seeds):
     found = blocks({"baseline": 10, "orthograd": 10, **seeds})
     assert not any(isinstance(block, Picture) for block in found)
+
+
+def test_seeds_of_other_experiments_that_are_left_out_are_told():
+    others = [config for config in EXPERIMENTS["precision"].configs() if config.precision == "bf16"]
+    runs = [made_run(config.as_dict(), {}) for config in (*others, *LAYERS.configs())]
+    told = [
+        block.text for block in part_of(LAYERS, Evidence({run["hash"]: run for run in runs})) if hasattr(block, "text")
+    ]
+    assert any("left out: here are of SGD 10 of 20 seeds, of ⊥Grad 10 of 20 seeds." in text for text in told)
+    assert not any(
+        "left out" in block.text for block in blocks({"baseline": 3, "orthograd": 3}) if hasattr(block, "text")
+    )

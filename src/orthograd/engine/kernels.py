@@ -3,8 +3,7 @@
 A directory in device memory says where each tensor lies: one column per tensor, the rows named below. Programs
 find their tensor in it, so the number of tensors does not change the number of launches, and no scalar ever
 leaves the device. The arithmetic is that of `orthograd.engine.moments`, in float64: squares of 1e±30 neither
-overflow nor vanish, and sums need no compensation. Sums run in a fixed order: atomics do no more than count. Where SGD
-steps as well, a few products are added up in float32 before float64 goes on.
+overflow nor vanish, and sums need no compensation. Sums run in a fixed order: atomics count programs, and signal.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ GRADIENT, WEIGHT = tl.constexpr(0), tl.constexpr(1)
 LENGTH, CHUNK = tl.constexpr(2), tl.constexpr(3)
 FIRST_PROGRAM, SLOT = tl.constexpr(4), tl.constexpr(5)
 FIRST_SLOT, END_SLOT = tl.constexpr(6), tl.constexpr(7)
-# Others where SGD steps as well, and a schedule says which program works where: the running mean of its gradients, a
-# copy of the weight in fewer bits, and three counters.
+# Others where SGD steps as well: the running mean of its gradients, a copy of the weight in fewer bits; how many chunks
+# have been measured, whether the correction is there, and how many chunks have been stepped.
 MOMENTUM, COPY = tl.constexpr(4), tl.constexpr(5)
 MEASURED, IS_READY, STEPPED = tl.constexpr(8), tl.constexpr(9), tl.constexpr(10)
+# A gradient is nearly parallel to its weight if it has so many times the square of what is left of it.
+NEARLY = tl.constexpr(256.0)
 
 
 @triton.jit
@@ -29,7 +30,7 @@ def moments_kernel(directory, tensors, table, TYPES: tl.constexpr, ALIGNED: tl.c
     """Write (B, c, R) of this program's chunk to its slot of the table."""
     column, part = _column(directory, tensors, tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
-    _store(table, tl.load(column + SLOT * tensors) + part, _moments(gradient, weight, length, BLOCK, tl.float64))
+    _store(table, tl.load(column + SLOT * tensors) + part, _moments(gradient, weight, length, BLOCK))
 
 
 @triton.jit
@@ -58,30 +59,31 @@ def apply_kernel(
 
 @triton.jit
 def step_kernel(
-    directory, schedule, tensors, corrections, table, rate, inertia, decay, PROJECTS: tl.constexpr,
+    directory, owners, tensors, measured, corrections, table, rate, inertia, decay, PROJECTS: tl.constexpr,
     RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr, TYPES: tl.constexpr,
     ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr, COPY_TYPE: tl.constexpr, READS_RATE: tl.constexpr,
 ):  # fmt: skip
-    """Project gradients and take the step of SGD, all tensors in one launch, writing nothing that lies in between.
+    """Project gradients and take the step of SGD, many tensors in one launch that writes nothing in between.
 
-    The schedule gives each program a tensor, and a chunk of it to step, or its complement: a chunk to measure. The last
-    to measure a tensor leaves its correction, for which those that step it wait. They come later in the schedule, and a
-    GPU starts programs in order, so what they wait for is always under way; and not much later, so what was measured is
-    still in the cache. Float64 would take longer than the memory does: of its products and conversions an H200 does few
-    at a time. So gradients whose squares are too large for float32 stay as they are, and too small ones count as zero.
+    Chunks are numbered, those that are projected first, and ``owners`` has their tensors. The first programs measure
+    these, and the last of a tensor leaves its correction; the others step a chunk each, and wait for it. For that,
+    programs have to start in the order of their numbers, or what is waited for might never be under way: nothing
+    promises it, and GPUs do it. The step is in float32, like the weights; float64 took an H200 longer than its memory.
     """
     if READS_RATE:  # from a place in memory, where it may change between replays of a graph
         rate = tl.load(rate)
-    index, part = tl.load(schedule + 2 * tl.program_id(0)), tl.load(schedule + 2 * tl.program_id(0) + 1)
+    program = tl.program_id(0)
+    is_stepped = program >= measured
+    number = tl.where(is_stepped, program - measured, program)
+    index = tl.load(owners + number)
     column, correction = directory + index, corrections + 3 * index
-    is_stepped = part >= 0
-    part = tl.where(is_stepped, part, -1 - part)
-    gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
     first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
+    part, is_projected = number - first, first < measured
+    gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
     if is_stepped:
         change = 0.0, 0.0, 1.0, False
         if PROJECTS:
-            change = _awaited(column + IS_READY * tensors, correction, end > first)
+            change = _awaited(column + IS_READY * tensors, correction, is_projected)
         start = part * tl.load(column + CHUNK * tensors)
         momentum = tl.load(column + MOMENTUM * tensors).to(tl.pointer_type(TYPES[1])) + start
         copy = momentum
@@ -113,7 +115,7 @@ def step_kernel(
             if _is_last(column + STEPPED * tensors, end - first):
                 tl.store(column + IS_READY * tensors, 0)
     elif PROJECTS:
-        _store(table, first + part, _moments(gradient, weight, length, BLOCK, tl.float32))
+        _store(table, number, _moments(gradient, weight, length, BLOCK))
         if _is_last(column + MEASURED * tensors, end - first):
             coefficient, scale, is_finite = _correction(_merged(table, first, end, SLOTS), RENORMALIZE, ROUNDING)
             _store(correction, 0, (coefficient, scale, is_finite.to(tl.float64)))
@@ -125,7 +127,8 @@ def step_kernel(
 def _awaited(is_ready, correction, is_projected):
     """The c and s of s (g − c w), once they are there, and whether they are to be used.
 
-    c is the sum of two numbers in float32: multiplied and added at once, they leave hardly more to be rounded than c.
+    c is the sum of two numbers in float32: multiplied and added at once, they leave hardly more to be rounded than c. A
+    c that is too large for float32 is not used.
     """
     while is_projected & (tl.atomic_add(is_ready, 0, sem="acquire") == 0):
         pass
@@ -167,7 +170,7 @@ def rows_kernel(
     """Measure and project one row: a chunk that needs nothing from the others."""
     column, part = _column(directory, tensors, tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
-    moments = _moments(gradient, weight, length, BLOCK, tl.float64)
+    moments = _moments(gradient, weight, length, BLOCK)
     _project(gradient, weight, length, moments, RENORMALIZE, ROUNDING, LARGEST, BLOCK)
 
 
@@ -197,26 +200,35 @@ def _chunk(column, tensors, part, TYPES: tl.constexpr, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def _moments(gradient, weight, length, BLOCK: tl.constexpr, KIND: tl.constexpr):
-    """(B, c, R) of a chunk, in float64 in the end; each lane adds up in the given kind."""
+def _moments(gradient, weight, length, BLOCK: tl.constexpr):
+    """(B, c, R) of a chunk: by sums about zero, and where g is nearly parallel to w, about the c that they give."""
+    guess = tl.full((), 0.0, tl.float64)
+    square, shift, residual = guess, guess, guess
+    attempt = 0
+    while attempt < 3:
+        guess += shift
+        square, product, total = _sums(gradient, weight, length, guess, BLOCK)
+        shift = _ratio(product, square)
+        residual = total - shift * product
+        attempt = tl.where(residual * NEARLY < total, attempt + 1, 3)
+    return square, guess + shift, tl.where(residual < 0, 0.0, residual)  # where, unlike maximum, keeps NaN
+
+
+@triton.jit
+def _sums(gradient, weight, length, guess, BLOCK: tl.constexpr):
+    """Of w², d w and d² for the difference d of g and guess · w."""
     lanes = tl.arange(0, BLOCK)
-    # c of the first block, as a guess: sums about it keep their digits when g is nearly parallel to w.
-    g, w = _load_masked(gradient, weight, lanes, length, KIND)
-    guess = _ratio(tl.sum(g * w), tl.sum(w * w))
-    squares = tl.zeros([BLOCK], KIND)
-    products = tl.zeros([BLOCK], KIND)
-    residuals = tl.zeros([BLOCK], KIND)
+    squares = tl.zeros([BLOCK], tl.float64)
+    products = tl.zeros([BLOCK], tl.float64)
+    residuals = tl.zeros([BLOCK], tl.float64)
     whole = length // BLOCK * BLOCK
     for offset in range(0, whole, BLOCK):  # whole blocks need no mask, without which loads are wide
-        g, w = _load(gradient, weight, offset + lanes, KIND)
+        g, w = _load(gradient, weight, offset + lanes, tl.float64)
         squares, products, residuals = _added(g, w, guess, squares, products, residuals)
     if whole < length:
-        g, w = _load_masked(gradient, weight, whole + lanes, length, KIND)
+        g, w = _load_masked(gradient, weight, whole + lanes, length, tl.float64)
         squares, products, residuals = _added(g, w, guess, squares, products, residuals)
-    square, product = tl.sum(squares.to(tl.float64)), tl.sum(products.to(tl.float64))
-    shift = _ratio(product, square)
-    residual = tl.sum(residuals.to(tl.float64)) - shift * product
-    return square, guess.to(tl.float64) + shift, tl.where(residual < 0, 0.0, residual)  # unlike maximum, keeps NaN
+    return tl.sum(squares), tl.sum(products), tl.sum(residuals)
 
 
 @triton.jit

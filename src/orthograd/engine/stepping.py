@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,9 +16,6 @@ from .launch import BLOCK, SLOTS, TYPES, Launch, division, in_pinned_memory, is_
 
 # Smaller than where gradients are only projected: of those tried on an H200 (`benchmarks/fused_step.py`) the quickest.
 SMALLEST_CHUNK = 4096
-# Chunks that are measured between a tensor's last and its step: enough for that last one to be done by then, and few
-# enough for all of them to be in the cache.
-AHEAD = 256
 
 
 class Stepped(NamedTuple):
@@ -35,9 +31,9 @@ class Stepped(NamedTuple):
 class StepPlan:
     """A step for some tensors. It holds addresses: good while they stay in place.
 
-    Gradients and weights are read from memory once, where tensors are small enough for the cache: measuring them, which
-    is all that ⊥Grad adds, brings them there for the step. By itself it would read them twice and write gradients, and
-    the optimizer would read both again.
+    One launch for each kind of gradients and copies. Gradients and weights are read to be measured, where they are
+    projected, and once more to step: the first is all that ⊥Grad adds. By itself it would read them twice and write
+    gradients, and the optimizer would read both again.
     """
 
     def __init__(
@@ -54,66 +50,52 @@ class StepPlan:
             order += [] if each.copy is None else [Pair(each.copy, each.weight)]
             if each.weight.dtype != torch.float32 or not all(is_eligible(pair, rows=False) for pair in order):
                 raise ValueError("expected weights in float32, with all that belongs to them in the same memory order")
-        launches: dict[Any, list[list[int]]] = defaultdict(list)
-        for each in tensors:
-            chunk, count = division(Pair(each.gradient, each.weight), False, SMALLEST_CHUNK)
-            launch = launches[each.gradient.dtype, None if each.copy is None else each.copy.dtype]
-            first = launch[-1][7] if launch else 0
-            gradient, weight, *others = (0 if one is None else one.data_ptr() for one in each[:4])
-            slots = first, first + count * each.is_projected
-            launch.append([gradient, weight, each.weight.numel(), chunk, *others, *slots, 0, 0, 0])
-        self._prepare(launches, tensors[0].weight.device, renormalize, (rate, momentum, decay))
+        launches: dict[Any, list[Stepped]] = defaultdict(list)
+        for each in sorted(tensors, key=lambda each: not each.is_projected):  # these come first, as the kernel wants it
+            launches[each.gradient.dtype, None if each.copy is None else each.copy.dtype].append(each)
+        self._device = tensors[0].weight.device
+        self._memory: list[tuple[Tensor, Tensor]] = []
+        pace = rate, momentum, decay
+        made = (self._launch(kinds, own, renormalize, pace) for kinds, own in launches.items())
+        self._launches = [launch for launch in made if launch is not None]
 
-    def _prepare(
+    def _launch(
         self,
-        launches: dict[Any, list[list[int]]],
-        device: torch.device,
+        kinds: tuple[torch.dtype, torch.dtype | None],
+        tensors: Sequence[Stepped],
         renormalize: bool,
         pace: tuple[float | Tensor, ...],
-    ) -> None:
-        directories = [[value for row in zip(*columns, strict=True) for value in row] for columns in launches.values()]
-        schedules = [[value for one in schedule(columns) for value in one] for columns in launches.values()]
-        self._memory = in_pinned_memory([value for part in directories + schedules for value in part], device)
-        parts = self._memory[1].split([len(part) for part in directories + schedules])
-        self._device, self._launches = device, []
-        for directory, order, ((kind, copy_kind), columns) in zip(
-            parts[: len(launches)], parts[len(launches) :], launches.items(), strict=True
-        ):
-            is_aligned = all(
-                all(place % 16 == 0 for place in (*c[:2], *c[4:6])) and (c[3] % 16 == 0 or c[3] >= c[2])
-                for c in columns
-            )
-            slots = columns[-1][7]
-            table = torch.empty(len(columns) + slots, 3, dtype=torch.float64, device=device)
-            finish = (slots > 0, renormalize, rounding_of(kind), torch.finfo(torch.float32).max)
-            walk = ((TYPES[kind], TYPES[torch.float32]), is_aligned, BLOCK, SLOTS)
-            last = (*finish, *walk, None if copy_kind is None else TYPES[copy_kind], isinstance(pace[0], Tensor))
-            if len(order):
-                first = (directory, order, len(columns), table, table[len(columns) :], *pace)
-                self._launches.append(Launch(kernels.step_kernel, len(order) // 2, first, last))
+    ) -> Launch | None:
+        """For tensors of one kind; None where all of them are empty."""
+        columns: list[list[int]] = []
+        owners: list[int] = []
+        measured = 0
+        for index, each in enumerate(tensors):
+            chunk, count = division(Pair(each.gradient, each.weight), rows=False, smallest=SMALLEST_CHUNK)
+            gradient, weight, *others = (0 if one is None else one.data_ptr() for one in each[:4])
+            slots = len(owners), len(owners) + count
+            columns.append([gradient, weight, each.weight.numel(), chunk, *others, *slots, 0, 0, 0])
+            owners += [index] * count
+            measured += count * each.is_projected
+        if not owners:
+            return None
+        is_aligned = all(
+            all(place % 16 == 0 for place in (*column[:2], *column[4:6]))
+            and (column[3] % 16 == 0 or column[3] >= column[2])
+            for column in columns
+        )
+        numbers = [value for row in zip(*columns, strict=True) for value in row]
+        self._memory.append(in_pinned_memory(numbers + owners, self._device))
+        directory, owners_there = self._memory[-1][1].split([len(numbers), len(owners)])
+        table = torch.empty(len(tensors) + measured, 3, dtype=torch.float64, device=self._device)
+        first = (directory, owners_there, len(tensors), measured, table, table[len(tensors) :], *pace)
+        finish = (measured > 0, renormalize, rounding_of(kinds[0]), torch.finfo(torch.float32).max)
+        walk = ((TYPES[kinds[0]], TYPES[torch.float32]), is_aligned, BLOCK, SLOTS)
+        last = (*finish, *walk, None if kinds[1] is None else TYPES[kinds[1]], isinstance(pace[0], Tensor))
+        return Launch(kernels.step_kernel, measured + len(owners), first, last)
 
     def step_(self) -> None:
         """Change momenta, weights and copies in place; gradients stay as they are."""
         with on_its_device(self._device):
             for launch in self._launches:
                 launch()
-
-
-def schedule(columns: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
-    """What each program does, as `kernels.step_kernel` reads it: a tensor, and a chunk of it to step, or ~chunk."""
-    waiting: deque[tuple[int, int, int]] = deque()
-    measured = 0
-
-    def due(until: float) -> Iterator[tuple[int, int]]:
-        while waiting and waiting[0][2] <= until:
-            number, count, _ = waiting.popleft()
-            yield from ((number, part) for part in range(count))
-
-    for number, column in enumerate(columns):
-        count, is_projected = -(-column[2] // column[3]), column[7] > column[6]
-        if is_projected:
-            yield from ((number, ~part) for part in range(count))
-            measured += count
-        waiting.append((number, count, measured))
-        yield from due(measured - AHEAD)
-    yield from due(math.inf)

@@ -23,9 +23,9 @@ from .quantities import title_of, values_of
 OVER_SEVERITY = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "confidence_accuracy_correlation")
 OF_ARMS = ("clean.top1_accuracy", "clean.ece", "shifted.ece", "clean.max_logit", "clean.loss", "shifted.loss")
 COLUMNS, GAP, TITLE, LEGEND = 3, 16, 24, 34
-NAMES, ROW = 146, 24
-FEWEST = 3
-"""Seeds whose intervals are worth drawing."""
+NAMES, ROW = 178, 24
+A_FEW = 3
+"""Seeds or runs, at least, that one may say something of."""
 
 
 def severity_picture(name: str, pair: ArmPair, names: tuple[str, str], metrics: Sequence[str]) -> Picture | None:
@@ -90,19 +90,22 @@ def scatter_picture(name: str, pair: ArmPair, names: tuple[str, str], across: st
 
 
 def arms_picture(name: str, pairs: Mapping[str, ArmPair], usual: str) -> Picture | None:
-    """What each arm changes, by the seeds that all have; None where seeds or arms are too few for a picture."""
+    """What each arm changes, by the seeds that all have; None where there is too little for a picture."""
     seeds = set.intersection(*(set(pair.seeds) for pair in pairs.values())) if len(pairs) > 1 else set()
-    if len(seeds) < FEWEST:
+    if len(seeds) < A_FEW:
         return None
     found = {arm: differences_of(pair.of_seeds(seeds), OF_ARMS) for arm, pair in pairs.items()}
     shown = [quantity for quantity in OF_ARMS if all(quantity in rows for rows in found.values())]
-    frame = Frame(width=330, left=NAMES, right=16, height=ROW * len(pairs) + 48)
+    if not shown:
+        return None
+    frame = Frame(width=362, left=NAMES, right=16, height=ROW * len(pairs) + 48)
     panels = [
         (_of_images(quantity), _changes(f"{name}-{quantity}", quantity, frame, found, usual)) for quantity in shown
     ]
     words = (
         f"What each arm changes against {usual} ({'; '.join(map(_of_images, shown))}): mean difference and its 95 % "
-        f"interval by pairs, not corrected, on the {len(seeds)} seeds that all arms have"
+        f"interval by pairs, not corrected, on the {len(seeds)} seeds that all of them have. Left of the line is less "
+        f"than {usual}; differences in tables have the other sign"
     )
     return Picture(f"{name}.svg", _composed(panels, (frame.width, frame.height)), words)
 

@@ -13,7 +13,7 @@ from .differences import differences_of
 from .effects import effects_table, runs_table, shown
 from .evidence import Evidence
 from .experiments import EXPERIMENTS, PAIR, Experiment
-from .figures import OVER_SEVERITY, arms_picture, reliability_picture, severity_picture
+from .figures import A_FEW, OVER_SEVERITY, arms_picture, reliability_picture, severity_picture
 from .numbers import Answer
 from .oddities import number_of, oddities_of
 from .precision_part import precision_part
@@ -28,8 +28,6 @@ SEVERITY = {"corruption": OVER_SEVERITY, "wideresnet": OVER_SEVERITY, "extended"
 
 OWN_TOO = ("corruption", "extended")
 """Experiments of which the paper has too few numbers, or none."""
-A_FEW = 3
-"""Runs that one may say "each of them" of."""
 
 
 def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
@@ -104,7 +102,17 @@ def _state(experiment: Experiment, evidence: Evidence) -> str:
     epochs = f"{config.epochs} epochs" if config.epochs > 1 else "one epoch"
     precision = "" if experiment.in_other_precisions or config.device == "cpu" else f", {PRECISIONS[config.precision]}"
     about = f"{_alone(experiment, evidence)}{_made_on(experiment, evidence)}"
-    return f"{network}, {epochs}{precision}: {whole}, paired by seed{about}."
+    return f"{network}, {epochs}{precision}: {whole}, paired by seed{about}.{_left_out(experiment, evidence)}"
+
+
+def _left_out(experiment: Experiment, evidence: Evidence) -> str:
+    """Of the runs that others have in the same setting: a part of the seeds may look otherwise than all of them."""
+    told = []
+    for arm in experiment.arms:
+        own, known = len(evidence.arm(experiment, arm)), len(evidence.of_setting(experiment.setting, arm))
+        if 0 < own < known:
+            told.append(f"of {name_of(experiment, arm)} {own} of {known} seeds")
+    return f" Seeds that only other experiments ask for are left out: here are {', '.join(told)}." if told else ""
 
 
 def _alone(experiment: Experiment, evidence: Evidence) -> str:
@@ -166,22 +174,26 @@ def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
 
 
 def _first_looks(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """Arms with a single run, beside the first arm's runs of the same seeds."""
-    first, *others = experiment.arms
-    single = [(arm, runs[0]) for arm in others if len(runs := evidence.arm(experiment, arm)) == 1]
-    seeds = {run["config"]["seed"] for _, run in single}
-    beside = [(first, run) for run in evidence.arm(experiment, first) if run["config"]["seed"] in seeds]
-    if single and beside:
-        yield Words("Arms with one run so far, which no test can say anything about:")
+    """Arms with too few seeds for a test, run by run, beside all other arms' runs of the same seeds."""
+    enough, runs = _by_title(experiment, evidence), {arm: evidence.arm(experiment, arm) for arm in experiment.arms}
+    few = [arm for arm in experiment.arms[1:] if ARMS[arm].title not in enough and runs[arm]]
+    seeds = {run["config"]["seed"] for arm in few for run in runs[arm]}
+    if few:
+        yield Words(
+            "Arms with fewer than three pairs so far, of which a test could say little, and others of their seeds:"
+        )
         yield runs_table(
-            (f"{name_of(experiment, arm)}, seed {run['config']['seed']}", run) for arm, run in beside + single
+            (f"{name_of(experiment, arm)}, seed {run['config']['seed']}", run)
+            for arm, own in runs.items()
+            for run in own
+            if run["config"]["seed"] in seeds
         )
 
 
 def _by_title(experiment: Experiment, evidence: Evidence) -> dict[str, ArmPair]:
     """The arms that can be compared with the first, by their titles."""
     pairs = {ARMS[arm].title: evidence.pair(experiment, arm) for arm in experiment.arms[1:]}
-    return {title: pair for title, pair in pairs.items() if pair is not None}
+    return {title: pair for title, pair in pairs.items() if pair is not None and len(pair.seeds) >= A_FEW}
 
 
 def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
