@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from orthograd.engine import kernels
+from orthograd.engine import kernels, step_kernels
 
 finish = {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "LARGEST": 3.4e38}
 for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
@@ -28,7 +28,7 @@ for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
         ("step_kernel", {**finish, **walk, **step, "PROJECTS": True, "COPY_TYPE": tl.bfloat16, "READS_RATE": True}),
         ("step_kernel", {**finish, **walk, **step, "PROJECTS": False, "COPY_TYPE": None, "READS_RATE": False}),
     ]:
-        kernel = getattr(kernels, name)
+        kernel = getattr(step_kernels if name == "step_kernel" else kernels, name)
         types = dict.fromkeys(("directory", "owners", "ends"), "*i64") | dict.fromkeys(("tensors", "measured"), "i32")
         types |= dict.fromkeys(("corrections", "table", "out"), "*fp64")
         types |= dict.fromkeys(("rate", "inertia", "decay"), "fp32")

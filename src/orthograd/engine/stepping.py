@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..projection import rounding_of
-from . import kernels
 from .dense import Pair
 from .launch import BLOCK, SLOTS, TYPES, Launch, division, in_pinned_memory, is_eligible, on_its_device
+from .step_kernels import step_kernel
 
 # Smaller than where gradients are only projected: of those tried on an H200 (`benchmarks/fused_step.py`) the quickest.
 SMALLEST_CHUNK = 4096
@@ -92,7 +92,7 @@ class StepPlan:
         finish = (measured > 0, renormalize, rounding_of(kinds[0]), torch.finfo(torch.float32).max)
         walk = ((TYPES[kinds[0]], TYPES[torch.float32]), is_aligned, BLOCK, SLOTS)
         last = (*finish, *walk, None if kinds[1] is None else TYPES[kinds[1]], isinstance(pace[0], Tensor))
-        return Launch(kernels.step_kernel, measured + len(owners), first, last)
+        return Launch(step_kernel, measured + len(owners), first, last)
 
     def step_(self) -> None:
         """Change momenta, weights and copies in place; gradients stay as they are."""

@@ -1,0 +1,128 @@
+"""⊥Grad and the step of SGD as one Triton kernel. Sums run in a fixed order: atomics count programs, and signal."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .kernels import CHUNK, END_SLOT, FIRST_SLOT, _chunk, _correction, _load, _load_masked, _merged, _moments, _store
+
+# Rows of a directory that differ from those of `kernels`: the running mean of gradients, a copy of the weight in fewer
+# bits; how many chunks have been measured, whether the correction is there, and how many chunks have been stepped.
+MOMENTUM, COPY = tl.constexpr(4), tl.constexpr(5)
+MEASURED, IS_READY, STEPPED = tl.constexpr(8), tl.constexpr(9), tl.constexpr(10)
+
+
+@triton.jit
+def step_kernel(
+    directory, owners, tensors, measured, corrections, table, rate, inertia, decay, PROJECTS: tl.constexpr,
+    RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr, TYPES: tl.constexpr,
+    ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr, COPY_TYPE: tl.constexpr, READS_RATE: tl.constexpr,
+):  # fmt: skip
+    """Project gradients and take the step of SGD, many tensors in one launch that writes nothing in between.
+
+    Chunks are numbered, those that are projected first, and ``owners`` has their tensors. The first programs measure
+    these, and the last of a tensor leaves its correction; the others step a chunk each, and wait for it. For that,
+    programs have to start in the order of their numbers, or what is waited for might never be under way: nothing
+    promises it, and GPUs do it. The step is in float32, like the weights; float64 took an H200 longer than its memory.
+    """
+    if READS_RATE:  # from a place in memory, where it may change between replays of a graph
+        rate = tl.load(rate)
+    program = tl.program_id(0)
+    is_stepped = program >= measured
+    number = tl.where(is_stepped, program - measured, program)
+    index = tl.load(owners + number)
+    column, correction = directory + index, corrections + 3 * index
+    first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
+    part, is_projected = number - first, first < measured
+    gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
+    if is_stepped:
+        change = 0.0, 0.0, 1.0, False
+        if PROJECTS:
+            change = _awaited(column + IS_READY * tensors, correction, is_projected)
+        start = part * tl.load(column + CHUNK * tensors)
+        momentum = tl.load(column + MOMENTUM * tensors).to(tl.pointer_type(TYPES[1])) + start
+        copy = momentum
+        if COPY_TYPE is not None:
+            copy = tl.load(column + COPY * tensors).to(tl.pointer_type(COPY_TYPE)) + start
+        if ALIGNED:
+            momentum, copy = tl.multiple_of(momentum, 16), tl.multiple_of(copy, 16)
+        places, pace = (gradient, weight, momentum, copy), (rate, inertia, decay)
+        _step(places, length, pace, change, PROJECTS, LARGEST, BLOCK, COPY_TYPE)
+        if PROJECTS:  # noqa: SIM102 with `and`, both may be compiled
+            if _is_last(column + STEPPED * tensors, end - first):
+                tl.store(column + IS_READY * tensors, 0)
+    elif PROJECTS:
+        _store(table, number, _moments(gradient, weight, length, BLOCK))
+        if _is_last(column + MEASURED * tensors, end - first):
+            coefficient, scale, is_finite = _correction(_merged(table, first, end, SLOTS), RENORMALIZE, ROUNDING)
+            _store(correction, 0, (coefficient, scale, is_finite.to(tl.float64)))
+            tl.debug_barrier()
+            tl.atomic_xchg(column + IS_READY * tensors, 1, sem="release")
+
+
+@triton.jit
+def _step(
+    places, length, pace, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr, BLOCK: tl.constexpr,
+    COPY_TYPE: tl.constexpr,
+):  # fmt: skip
+    """Step one chunk, given where its parts begin."""
+    gradient, weight, momentum, copy = places
+    lanes = tl.arange(0, BLOCK)
+    whole = length // BLOCK * BLOCK
+    for offset in range(0, whole, BLOCK):
+        g, w = _load(gradient, weight, offset + lanes, tl.float32)
+        m = tl.load(momentum + offset + lanes)
+        m, w = _stepped(g, w, m, pace, change, PROJECTS, LARGEST)
+        tl.store(momentum + offset + lanes, m)
+        tl.store(weight + offset + lanes, w)
+        if COPY_TYPE is not None:
+            tl.store(copy + offset + lanes, w.to(COPY_TYPE))
+    if whole < length:
+        g, w = _load_masked(gradient, weight, whole + lanes, length, tl.float32)
+        mask = whole + lanes < length
+        m = tl.load(momentum + whole + lanes, mask=mask, other=0.0)
+        m, w = _stepped(g, w, m, pace, change, PROJECTS, LARGEST)
+        tl.store(momentum + whole + lanes, m, mask=mask)
+        tl.store(weight + whole + lanes, w, mask=mask)
+        if COPY_TYPE is not None:
+            tl.store(copy + whole + lanes, w.to(COPY_TYPE), mask=mask)
+
+
+@triton.jit
+def _awaited(is_ready, correction, is_projected):
+    """The c and s of s (g − c w), once they are there, and whether they are to be used.
+
+    c is the sum of two numbers in float32: multiplied and added at once, they leave hardly more to be rounded than c. A
+    c that is too large for float32 is not used.
+    """
+    while is_projected & (tl.atomic_add(is_ready, 0, sem="acquire") == 0):
+        pass
+    exact = tl.load(correction, mask=is_projected, other=0.0, cache_modifier=".cg")
+    scale = tl.load(correction + 1, mask=is_projected, other=1.0, cache_modifier=".cg").to(tl.float32)
+    is_finite = tl.load(correction + 2, mask=is_projected, other=0.0, cache_modifier=".cg") > 0
+    coefficient = exact.to(tl.float32)
+    remainder = (exact - coefficient.to(tl.float64)).to(tl.float32)
+    return coefficient, remainder, scale, is_finite & (tl.abs(coefficient) < float("inf"))
+
+
+@triton.jit
+def _is_last(counter, programs):
+    """Whether all other programs of a tensor have come here before; the counter is then as it was."""
+    tl.debug_barrier()  # what they leave is stored by all their threads
+    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
+    if is_last:
+        tl.store(counter, 0)
+    return is_last
+
+
+@triton.jit
+def _stepped(g, w, m, pace, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr):
+    """Momentum and weight after a step of SGD by the projected gradient, in float32 as PyTorch has it."""
+    rate, inertia, decay = pace
+    if PROJECTS:
+        coefficient, remainder, scale, is_changed = change
+        projected = tl.fma(-remainder, w, tl.fma(-coefficient, w, g)) * scale
+        g = tl.where(is_changed, tl.minimum(tl.maximum(projected, -LARGEST), LARGEST), g)
+    m = inertia * m + (g + decay * w)
+    return m, w - rate * m
