@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from itertools import accumulate
 
 import pytest
@@ -36,6 +37,15 @@ def cluster():
     nodes = two_nodes()
     yield nodes
     nodes.shutdown()
+
+
+def are_quiet():
+    """Whether no worker does a run for two seconds: one that is just starting does not show yet."""
+    for _ in range(20):
+        if workers_at_work():
+            return False
+        time.sleep(0.1)
+    return True
 
 
 @pytest.fixture
@@ -152,16 +162,13 @@ def test_a_driver_killed_and_started_again_ends_as_one_left_in_peace(tmp_path, c
     driver.wait_for("finished")
     driver.wait_for("progress")
     assert driver.end(signal.SIGKILL) == -signal.SIGKILL
-    wait_until(lambda: not workers_at_work(), 60)  # they outlive it for a while, and may finish another run meanwhile
+    wait_until(are_quiet, 60)  # workers outlive it for a while, and may finish another run meanwhile
     assert_all_is_whole(grid, store)
     before = {config["seed"] for config in grid if store.get(config).is_finished}
     assert before
     second = Driver(cluster.address, store, runs=5, epochs=12, shared=shared)
     assert second.end() == 0
-    skipped, done = set(second.told("skipped")), set(second.told("finished"))
-    assert skipped >= {store.get(config).hash for config in grid if config["seed"] in before}
-    assert not skipped & done  # a worker that was about to begin may still have finished one
-    assert skipped | done == {store.get(config).hash for config in grid}
+    assert set(second.told("skipped")) == {store.get(config).hash for config in grid if config["seed"] in before}
     assert results(store.get(config).record() for config in grid) == results(undisturbed(grid, tmp_path))
     for config in grid:
         epochs = toy_runs.epochs_trained(store.get(config))
