@@ -72,7 +72,7 @@ def main() -> None:
         print(
             f"{name:36s}{microseconds(step(projects=False)):6.1f}{microseconds(step(projects=True)):8.1f}", flush=True
         )
-    for (block, warps), chunk in product([(512, 4), (1024, 4), (1024, 8)], [2048, 4096, 8192]):
+    for (block, warps), chunk in product([(512, 4), (1024, 4)], [2048, 4096, 8192]):
         launch.WARPS, stepping.BLOCK, stepping.SMALLEST_CHUNK = warps, block, chunk
         found = [microseconds(fused(projects=projects)) for projects in (False, True)]
         print(f"{block:5d}{warps:7d}{chunk:7d}{found[0]:23.1f}{found[1]:8.1f}", flush=True)

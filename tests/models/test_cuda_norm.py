@@ -74,19 +74,23 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps():
 
 
 @pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
-def test_a_network_has_the_slopes_that_pytorch_finds(network, monkeypatch):
-    found = {}
-    for kernels in (False, True):
+def test_a_network_has_slopes_as_near_to_those_in_float64_as_pytorch_finds(network, monkeypatch):
+    """Where values are rounded, ReLUs open that should not: in ResNet-50 that alone moves slopes by some percent.
+
+    By a third of that, or thrice: so much do PyTorch's own layouts differ on a CPU.
+    """
+
+    def slopes(dtype):
         torch.manual_seed(0)
-        model = network((3, 32, 32), 10).cuda().to(memory_format=torch.channels_last)
-        images = values(16, 3, 32, 32).detach()
-        with monkeypatch.context() as patch, precision("float32"):
-            if not kernels:
-                patch.setattr(module, "is_fused", lambda norm, x, plus=None: False)
+        model = network((3, 32, 32), 10).to("cuda", dtype).to(memory_format=torch.channels_last)
+        images = values(16, 3, 32, 32).detach().to(dtype)
+        with precision("float32"):
             functional.cross_entropy(model(images), torch.arange(16, device="cuda") % 10).backward()
-        found[kernels] = [parameter.grad.double() for parameter in model.parameters()]
-    for ours, theirs in zip(found[True], found[False], strict=True):
-        assert (ours - theirs).norm() < 0.02 * theirs.norm()  # a ReLU may open for one and not for the other
+        return torch.cat([parameter.grad.double().flatten() for parameter in model.parameters()])
+
+    ours, exact = slopes(torch.float32), slopes(torch.float64)
+    monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: False)
+    assert (ours - exact).norm() < 3 * (slopes(torch.float32) - exact).norm() < 0.2 * exact.norm()
 
 
 def test_what_the_kernels_do_not_do_is_left_to_pytorch():

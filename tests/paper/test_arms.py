@@ -12,18 +12,19 @@ from orthograd.paper.experiments import EXPERIMENTS
 from orthograd.paper.parts import part_of
 from tests.paper.made_runs import made_run
 
-LAYERS = EXPERIMENTS["layers"]
+LAYERS, RIVALS = EXPERIMENTS["layers"], EXPERIMENTS["rivals"]
 ECE = {"baseline": 0.2, "orthograd": 0.1, "orthograd_head": 0.12, "orthograd_norm_scale": 0.3}
+ECE |= {"focal": 0.06, "focal_orthograd": 0.08, "mixup": 0.05, "mixup_orthograd": 0.03}
 
 
-def blocks(seeds):
+def blocks(seeds, experiment=LAYERS):
     """Of the layers, each arm with its number of seeds."""
     runs = [
         made_run(config.as_dict(), {"ece": ECE[config.arm]})
-        for config in LAYERS.configs()
+        for config in experiment.configs()
         if config.seed < seeds.get(config.arm, 0)
     ]
-    return list(part_of(LAYERS, Evidence({run["hash"]: run for run in runs})))
+    return list(part_of(experiment, Evidence({run["hash"]: run for run in runs})))
 
 
 def test_arms_are_drawn_by_the_seeds_that_all_have():
@@ -78,3 +79,20 @@ def test_seeds_of_other_experiments_that_are_left_out_are_told():
     assert not any(
         "left out" in block.text for block in blocks({"baseline": 3, "orthograd": 3}) if hasattr(block, "text")
     )
+
+
+def test_what_comes_on_top_of_another_arm_is_compared_with_that():
+    assert RIVALS.on_top == {each: f"{each}_orthograd" for each in ("label_smoothing", "focal", "mixup")}
+    assert LAYERS.on_top == {}
+    seeds = {"baseline": 5, "orthograd": 5, "focal": 5, "focal_orthograd": 4, "mixup": 5, "mixup_orthograd": 2}
+    clean, shifted = (
+        block
+        for block in blocks(seeds, RIVALS)
+        if isinstance(block, Table) and block.header[0] == "on top of"  # of mixup are too few
+    )
+    assert clean.header[2:4] == shifted.header[2:4] == ("without ⊥Grad", "with ⊥Grad")
+    assert {row[0] for row in clean.rows} == {"focal loss"}
+    (ece,) = (row for row in clean.rows if row[1] == "ECE")
+    without, with_it = (float(cell.split(" ")[0]) for cell in ece[2:4])
+    assert (without, with_it) == pytest.approx((0.06, 0.08), abs=0.005)
+    assert ece[-1] == "worse"

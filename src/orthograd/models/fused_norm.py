@@ -11,8 +11,9 @@ from torch.autograd.function import once_differentiable
 
 from .norm_kernels import normalise_kernel, slopes_kernel, statistics_kernel, sums_kernel
 
-PROGRAMS = 256
-"""Wanted of a launch that adds up: about two for each multiprocessor of an H200."""
+PROGRAMS, SHARE = 256, 8192
+"""Of a launch that adds up: so many programs at least, about two for each multiprocessor of an H200, and one for each
+share of the values (`benchmarks/norm_sums.py`)."""
 PARTS = 128
 """Stretches of a channel, at most: what the last program adds up alone, while all others are done."""
 SUMMED, CHANGED = (1024, 32, 2), (4096, 64, 4)
@@ -89,7 +90,7 @@ class Launches:
         pixels = x.numel() // channels
         (rows, columns), changed = _tile(SUMMED, channels), _tile(CHANGED, channels)
         blocks = -(-channels // columns)
-        wanted = min(PARTS, max(1, PROGRAMS // blocks), -(-pixels // rows))
+        wanted = min(PARTS, max(1, PROGRAMS // blocks, x.numel() // (SHARE * blocks)), -(-pixels // rows))
         length = -(-pixels // (wanted * rows)) * rows
         stretches = -(-pixels // length)
         self._size = pixels, channels, stretches, length

@@ -31,7 +31,7 @@ class Evidence:
 
     records: Mapping[str, Record] = field(default_factory=dict)
     scale: Scale = field(default_factory=Scale)
-    _pairs: dict[tuple[str, str], ArmPair | None] = field(default_factory=dict, repr=False, compare=False)
+    _pairs: dict[tuple[str, str, str], ArmPair | None] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, scale: Scale, *, store: Store | None = None, folder: Path | None = None) -> Evidence:
@@ -56,16 +56,14 @@ class Evidence:
         """All of its runs that are there."""
         return tuple(self.records[name] for name in runs_of(experiment, self.scale) if name in self.records)
 
-    def pair(self, experiment: Experiment, candidate: str | None = None) -> ArmPair | None:
-        """The first arm with another one (the second if not said); None with fewer than two seeds of both."""
-        key = experiment.name, candidate or experiment.arms[1]
+    def pair(self, experiment: Experiment, arm: str | None = None, *, beside: str | None = None) -> ArmPair | None:
+        """An arm (the second if not said) beside another (the first); None with fewer than two seeds of both."""
+        arms = beside or experiment.arms[0], arm or experiment.arms[1]
+        key = experiment.name, *arms
         if key not in self._pairs:  # its tables take a while
-            self._pairs[key] = self._paired(experiment, key[1])
+            runs = [run for each in arms for run in self.arm(experiment, each)]
+            self._pairs[key] = ArmPair.if_enough(runs, *arms)
         return self._pairs[key]
-
-    def _paired(self, experiment: Experiment, candidate: str) -> ArmPair | None:
-        arms = experiment.arms[0], candidate
-        return ArmPair.if_enough([run for arm in arms for run in self.arm(experiment, arm)], *arms)
 
     def done(self, experiment: Experiment) -> tuple[int, int]:
         """How many runs are there, and how many there should be."""

@@ -30,6 +30,12 @@ class Experiment:
     is_of_the_paper: bool = False
     in_other_precisions: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def on_top(self) -> dict[str, str]:
+        """Its arms that are another one of its arms with ⊥Grad on top, by these."""
+        with_it = {arm.removesuffix("_orthograd"): arm for arm in self.arms if arm.endswith("_orthograd")}
+        return {arm: with_it[arm] for arm in self.arms if arm in with_it}
+
     def settings(self, scale: Scale | None = None) -> tuple[str, ...]:
         """All of them, the usual one first; where a scale has one precision, that is all there is."""
         return tuple(setting for setting, _ in self._settings(scale or Scale()))

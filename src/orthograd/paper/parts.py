@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import mean
 
 from ..report.comparison import ArmPair
@@ -165,12 +165,20 @@ def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
         yield picture
     if len({len(pair.seeds) for pair in known.values()}) > 1:
         known = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in known.items()}
-    for images in ("clean", "shifted"):
-        found = {title: differences_of(pair, shown(images)) for title, pair in known.items()}
-        if any(found.values()):
-            yield Words(f"{'Clean' if images == 'clean' else 'Corrupted'} test images:")
-            yield effects_table(found, ("arm", names_of(experiment)[0], "this arm"))
+    yield from _effects(known, ("arm", names_of(experiment)[0], "this arm"), "test images")
+    on_top = {ARMS[arm].title: evidence.pair(experiment, top, beside=arm) for arm, top in experiment.on_top.items()}
+    names = ("on top of", "without ⊥Grad", "with ⊥Grad")
+    yield from _effects(_with_enough(on_top), names, "test images, ⊥Grad on top of what people otherwise do")
     yield from _first_looks(experiment, evidence)
+
+
+def _effects(pairs: Mapping[str, ArmPair], names: tuple[str, str, str], words: str) -> Iterator[Block]:
+    """A table for clean images and one for corrupted ones, where there is anything."""
+    for images in ("clean", "shifted"):
+        found = {title: differences_of(pair, shown(images)) for title, pair in pairs.items()}
+        if any(found.values()):
+            yield Words(f"{'Clean' if images == 'clean' else 'Corrupted'} {words}:")
+            yield effects_table(found, names)
 
 
 def _first_looks(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
@@ -192,7 +200,11 @@ def _first_looks(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
 
 def _by_title(experiment: Experiment, evidence: Evidence) -> dict[str, ArmPair]:
     """The arms that can be compared with the first, by their titles."""
-    pairs = {ARMS[arm].title: evidence.pair(experiment, arm) for arm in experiment.arms[1:]}
+    return _with_enough({ARMS[arm].title: evidence.pair(experiment, arm) for arm in experiment.arms[1:]})
+
+
+def _with_enough(pairs: Mapping[str, ArmPair | None]) -> dict[str, ArmPair]:
+    """Those of which a test can say something."""
     return {title: pair for title, pair in pairs.items() if pair is not None and len(pair.seeds) >= A_FEW}
 
 
@@ -202,7 +214,7 @@ def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Bloc
         runs = evidence.arm(experiment, arm)
         confidence, accuracy = (values_of(runs, f"clean.{name}") for name in ("max_softmax", "top1_accuracy"))
         is_first = experiment is _first_with(experiment.setting, arm)
-        if len(runs) < A_FEW or not (is_first and confidence and accuracy):
+        if len(runs) < 2 or not (is_first and confidence and accuracy):
             continue
         if all(sure < right / 100 for sure, right in zip(confidence, accuracy, strict=True)):
             yield Words(

@@ -1,0 +1,56 @@
+"""How fast packs train on a GPU for sizes of the programs that add up the channels of a norm: images a second."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+
+import torch
+
+from orthograd.benchmark.training import EPOCH, RECIPE, noise
+from orthograd.models import fused_norm
+from orthograd.training.arms import arm_named
+from orthograd.training.draws import Draws
+from orthograd.training.graphs import SLOTS
+from orthograd.training.packing import epoch_of_all
+from orthograd.training.precision import precision
+
+ROUNDS = 3
+PACKS = {"resnet18": 6, "wide_resnet28_10": 3}
+SIZES = [
+    {},
+    {"SHARE": 16384},
+    {"SHARE": 8192},
+    {"SHARE": 4096, "PARTS": 256},
+    {"SHARE": 16384, "SUMMED": (2048, 32, 4)},
+]
+
+
+def images_a_second(model: str, changes: dict[str, object]) -> float:
+    """Of the whole pack, SGD in bf16; the best of some epochs."""
+    usual = {name: getattr(fused_norm, name) for name in changes}
+    for name, value in changes.items():
+        setattr(fused_norm, name, value)
+    config, task = dataclasses.replace(RECIPE, model=model, precision="bf16"), noise()
+    draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
+    try:
+        with precision(config.precision), ExitStack() as lent:
+            slots = [lent.enter_context(SLOTS.lent(config, task)) for _ in range(PACKS[model])]
+            return EPOCH * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
+    finally:
+        SLOTS.drop()
+        for name, value in usual.items():
+            setattr(fused_norm, name, value)
+
+
+def main() -> None:
+    """Print a line for each network and size; the sizes in use come first, and last once more."""
+    if not torch.cuda.is_available():
+        raise SystemExit("expected a CUDA device, got none")
+    for model in PACKS:
+        for changes in (*SIZES, {}):
+            print(f"{model:18s}{images_a_second(model, changes):8,.0f}  {changes or 'as it is'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
