@@ -1,7 +1,8 @@
-"""Progress over all runs of a comparison; silent where nobody watches."""
+"""Progress over all runs of a comparison: a bar where somebody watches, a line now and then in a log."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -11,6 +12,9 @@ from rich.console import Console
 
 from ..experiment import Event, config_hash
 
+SECONDS = 60.0
+"""Between two lines of a log, at least."""
+
 
 class Progress:
     """A bar over the epochs of all runs, with the time that is left."""
@@ -19,6 +23,7 @@ class Progress:
         self._epochs = {config_hash(config): int(config["epochs"]) for config in configs}
         self._done = dict.fromkeys(self._epochs, 0)
         self._runs = 0
+        self._console, self._told = console, time.monotonic()
         self._bar = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
@@ -46,7 +51,12 @@ class Progress:
             self._done[name] = self._epochs[name]
         elif event.kind == "progress":
             self._done[name] = int(event.progress["epoch"])
-        self._bar.update(self._task, completed=sum(self._done.values()), description=self._words())
+        done = sum(self._done.values())
+        self._bar.update(self._task, completed=done, description=self._words())
+        if not self._console.is_terminal and time.monotonic() - self._told >= SECONDS:
+            self._told = time.monotonic()
+            words = f"{self._words()}, {done / sum(self._epochs.values()):.0%} of the epochs"
+            self._console.print(f"{time.strftime('%H:%M')}  {words}", highlight=False)
 
     def _words(self) -> str:
         return f"{self._runs} of {len(self._epochs)} runs"
