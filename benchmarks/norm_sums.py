@@ -19,8 +19,8 @@ ROUNDS = 3
 PACKS = {"resnet18": 6, "wide_resnet28_10": 3}
 SIZES = [
     {},
+    {"SHARE": 2**40},  # 256 programs for any layer
     {"SHARE": 16384},
-    {"SHARE": 8192},
     {"SHARE": 4096, "PARTS": 256},
     {"SHARE": 16384, "SUMMED": (2048, 32, 4)},
 ]

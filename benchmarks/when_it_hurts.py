@@ -91,7 +91,7 @@ def record(seeds):
         stories = []
         for config, told in zip(configs, pool.map(story, configs), strict=True):
             stories.append(told)
-            print(config.model, config.schedule, config.arm, config.seed, f"ECE {told['ece'][-1]:.4f}", flush=True)
+            print(f"{len(stories)} of {len(configs)}:", config.model, config.arm, config.seed, flush=True)
     runs = {case: {} for case in CASES}
     for i, (case, arm) in enumerate(keys):
         runs[case][arm] = stories[i * len(seeds) : (i + 1) * len(seeds)]

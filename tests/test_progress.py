@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -13,38 +14,41 @@ from orthograd.experiment import Event
 CONFIGS = [{"seed": seed, "epochs": 10} for seed in range(4)]
 
 
-@pytest.fixture
-def seconds(monkeypatch):
-    """A clock that a test moves."""
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    return now
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", 0.02)
 
 
 def lines(console):
-    return console.file.getvalue().splitlines()
+    return [line.partition("  ")[2] for line in console.file.getvalue().splitlines()]
 
 
-def test_a_log_gets_a_line_a_minute(seconds):
-    console = Console(file=io.StringIO(), width=100)
+def waited_for(console, line):
+    """Whether it comes: the test fails after a while, and not sooner."""
+    end = time.monotonic() + 30
+    while line not in lines(console) and time.monotonic() < end:
+        time.sleep(0.01)
+    return line in lines(console)
+
+
+def test_a_log_gets_lines_even_while_nothing_happens():
+    console = Console(file=io.StringIO(), width=100, force_terminal=False)
     with progress.Progress(console, CONFIGS) as shown:
-        for seconds[0], event in (
-            (30.0, Event("finished", CONFIGS[0])),
-            (61.0, Event("progress", CONFIGS[1], {"epoch": 4})),
-            (90.0, Event("progress", CONFIGS[1], {"epoch": 8})),
-            (130.0, Event("finished", CONFIGS[1])),
-        ):
-            shown.notice(event)
-    assert [line.partition("  ")[2] for line in lines(console)] == [
-        "1 of 4 runs, 35% of the epochs",
-        "2 of 4 runs, 50% of the epochs",
-    ]
+        assert waited_for(console, "0 of 4 runs, 0% of their epochs")
+        shown.notice(Event("finished", CONFIGS[0]))
+        shown.notice(Event("progress", CONFIGS[1], {"epoch": 4}))
+        assert waited_for(console, "1 of 4 runs, 35% of their epochs")
+        shown.notice(Event("failed", CONFIGS[1]))
+        assert waited_for(console, "2 of 4 runs (1 failed), 50% of their epochs")
+    told = lines(console)
+    time.sleep(0.2)
+    assert lines(console) == told
 
 
-def test_a_terminal_gets_a_bar_and_no_such_lines(seconds):
+def test_a_terminal_gets_a_bar_and_no_such_lines():
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with progress.Progress(console, CONFIGS) as shown:
-        seconds[0] = 500.0
         shown.notice(Event("finished", CONFIGS[0]))
+        time.sleep(0.2)
     assert "1 of 4 runs" in console.file.getvalue()
-    assert "of the epochs" not in console.file.getvalue()
+    assert "of their epochs" not in console.file.getvalue()

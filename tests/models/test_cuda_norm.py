@@ -77,7 +77,7 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps():
 def test_a_network_has_slopes_as_near_to_those_in_float64_as_pytorch_finds(network, monkeypatch):
     """Where values are rounded, ReLUs open that should not: in ResNet-50 that alone moves slopes by some percent.
 
-    By a third of that, or thrice: so much do PyTorch's own layouts differ on a CPU.
+    How far differs by a factor of three between PyTorch's own layouts, channels first and last, on a CPU.
     """
 
     def slopes(dtype):
@@ -86,11 +86,12 @@ def test_a_network_has_slopes_as_near_to_those_in_float64_as_pytorch_finds(netwo
         images = values(16, 3, 32, 32).detach().to(dtype)
         with precision("float32"):
             functional.cross_entropy(model(images), torch.arange(16, device="cuda") % 10).backward()
-        return torch.cat([parameter.grad.double().flatten() for parameter in model.parameters()])
+        return [parameter.grad.double() for parameter in model.parameters()]
 
     ours, exact = slopes(torch.float32), slopes(torch.float64)
     monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: False)
-    assert (ours - exact).norm() < 3 * (slopes(torch.float32) - exact).norm() < 0.2 * exact.norm()
+    for mine, theirs, true in zip(ours, slopes(torch.float32), exact, strict=True):
+        assert (mine - true).norm() < 3 * (theirs - true).norm() + 0.01 * true.norm() < 0.3 * true.norm()
 
 
 def test_what_the_kernels_do_not_do_is_left_to_pytorch():

@@ -79,6 +79,19 @@ def test_values_slopes_and_statistics_are_those_of_pytorch(shape, kind):
 
 
 @pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("share", [1024, 4096, 2**40])
+def test_large_layers_are_added_up_by_more_programs_to_the_same(share, monkeypatch):
+    x, beside, norm = values(4, 64, 8, 8, mean=5.0), values(4, 64, 8, 8, mean=5.0), made_norm(64)
+    monkeypatch.setattr(fused_norm, "PROGRAMS", 2)
+    monkeypatch.setattr(fused_norm, "SHARE", share)
+    programs = fused_norm.Launches(x, norm)._by_stretch
+    assert programs == {1024: (8, 2), 4096: (2, 2), 2**40: (1, 2)}[share]
+    norm_relu(norm, x)[0].square().sum().backward()
+    functional.relu(made_norm(64)(beside)).square().sum().backward()
+    torch.testing.assert_close(x.grad, beside.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("used", [0, 1])
 def test_a_way_that_nobody_goes_gives_no_slope(used):
     x, beside = values(2, 16, 4, 4), values(2, 16, 4, 4)

@@ -18,7 +18,7 @@ ECE |= {"focal": 0.06, "focal_orthograd": 0.08, "mixup": 0.05, "mixup_orthograd"
 
 
 def blocks(seeds, experiment=LAYERS):
-    """Of the layers, each arm with its number of seeds."""
+    """Of an experiment, each arm with its number of seeds."""
     runs = [
         made_run(config.as_dict(), {"ece": ECE[config.arm]})
         for config in experiment.configs()

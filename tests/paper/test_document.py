@@ -78,6 +78,11 @@ def test_networks_that_are_less_sure_than_right_are_named():
     (found,) = [text for text in told if "is underconfident" in text]
     assert found.startswith("**⊥Grad is underconfident** on clean images: confidence 0.699, share of right answers 0.8")
     assert "in each of the 5 runs" in found
+    few = {run["hash"]: run for run in runs if run["config"]["seed"] < 2}
+    told = [block.text for block in contents(Evidence(few)) if isinstance(block, Words)]
+    assert [text for text in told if text.startswith("⊥Grad is underconfident on clean") and "the 2 runs" in text]
+    one = {run["hash"]: run for run in runs if run["config"]["seed"] < 1}
+    assert not any("is underconfident" in block.text for block in contents(Evidence(one)) if isinstance(block, Words))
 
 
 def test_runs_without_a_partner_are_named():

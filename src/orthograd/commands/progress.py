@@ -1,7 +1,8 @@
-"""Progress over all runs of a comparison: a bar where somebody watches, a line now and then in a log."""
+"""Progress over all runs of a comparison: a bar where somebody watches, a line a minute in a log."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -13,7 +14,7 @@ from rich.console import Console
 from ..experiment import Event, config_hash
 
 SECONDS = 60.0
-"""Between two lines of a log, at least."""
+"""Between two lines of a log."""
 
 
 class Progress:
@@ -22,8 +23,9 @@ class Progress:
     def __init__(self, console: Console, configs: Sequence[dict[str, Any]]) -> None:
         self._epochs = {config_hash(config): int(config["epochs"]) for config in configs}
         self._done = dict.fromkeys(self._epochs, 0)
-        self._runs = 0
-        self._console, self._told = console, time.monotonic()
+        self._runs = self._failed = 0
+        self._console, self._is_over = console, threading.Event()
+        self._lines = threading.Thread(target=self._log, daemon=True)
         self._bar = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
@@ -36,11 +38,16 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self._bar.start()
+        if not self._console.is_terminal:
+            self._lines.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_over.set()
+        if self._lines.is_alive():
+            self._lines.join()
         self._bar.stop()
 
     def notice(self, event: Event) -> None:
@@ -48,15 +55,19 @@ class Progress:
         name = event.hash
         if event.is_last:
             self._runs += 1
+            self._failed += event.kind == "failed"
             self._done[name] = self._epochs[name]
         elif event.kind == "progress":
             self._done[name] = int(event.progress["epoch"])
-        done = sum(self._done.values())
-        self._bar.update(self._task, completed=done, description=self._words())
-        if not self._console.is_terminal and time.monotonic() - self._told >= SECONDS:
-            self._told = time.monotonic()
-            words = f"{self._words()}, {done / sum(self._epochs.values()):.0%} of the epochs"
-            self._console.print(f"{time.strftime('%H:%M')}  {words}", highlight=False)
+        self._bar.update(self._task, completed=sum(self._done.values()), description=self._words())
+
+    def _log(self) -> None:
+        """Also while nothing is noticed: judging a network may take minutes, and no epochs."""
+        while not self._is_over.wait(SECONDS):
+            share = sum(self._done.values()) / sum(self._epochs.values())
+            words = f"{time.strftime('%H:%M')}  {self._words()}, {share:.0%} of their epochs"
+            self._console.print(words, highlight=False)
 
     def _words(self) -> str:
-        return f"{self._runs} of {len(self._epochs)} runs"
+        failed = f" ({self._failed} failed)" if self._failed else ""
+        return f"{self._runs} of {len(self._epochs)} runs{failed}"

@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from .norm_kernels import normalise_kernel, slopes_kernel, statistics_kernel, sums_kernel
 
 PROGRAMS, SHARE = 256, 8192
-"""Of a launch that adds up: so many programs at least, about two for each multiprocessor of an H200, and one for each
-share of the values (`benchmarks/norm_sums.py`)."""
+"""Of a launch that adds up: so many programs, about two for each multiprocessor of an H200, or one for so many values
+where that makes more, as far as `PARTS` allows (`benchmarks/norm_sums.py`)."""
 PARTS = 128
 """Stretches of a channel, at most: what the last program adds up alone, while all others are done."""
 SUMMED, CHANGED = (1024, 32, 2), (4096, 64, 4)

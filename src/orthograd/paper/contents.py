@@ -19,6 +19,7 @@ from .norms import norms_part
 from .parts import answer_of, is_begun, name_of, names_of, part_of
 from .settings import SETTINGS
 from .spread import spread_part
+from .turning import turning_part
 
 RULE = (
     "**A mean is reproduced** if the paper's number lies where a mean of the paper's number of seeds should fall, "
@@ -81,6 +82,7 @@ def _contents(evidence: Evidence, records: str | None) -> Iterator[Block]:
             if experiment.is_of_the_paper == is_of_the_paper:
                 yield from part_of(experiment, evidence)
     yield from norms_part(evidence)
+    yield from turning_part(evidence)
     yield from spread_part(evidence)
     yield Heading(2, "When to use ⊥Grad, when not")
     yield from _when(evidence)

@@ -32,7 +32,7 @@ class Experiment:
 
     @property
     def on_top(self) -> dict[str, str]:
-        """Its arms that are another one of its arms with ⊥Grad on top, by these."""
+        """Arms, and for each the same arm with ⊥Grad on top: {"mixup": "mixup_orthograd"}."""
         with_it = {arm.removesuffix("_orthograd"): arm for arm in self.arms if arm.endswith("_orthograd")}
         return {arm: with_it[arm] for arm in self.arms if arm in with_it}
 

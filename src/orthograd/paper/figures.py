@@ -7,6 +7,7 @@ from itertools import chain
 
 from ..report.comparison import ArmPair
 from ..report.formats import TITLES
+from ..report.page.bands import bands_of
 from ..report.page.document import drawing_style, page_patterns
 from ..report.page.figure import ARMS
 from ..report.page.markup import Markup, joined, tag
@@ -16,6 +17,8 @@ from ..report.page.reliability import curves_of, reliability_drawing
 from ..report.page.scale import around
 from ..report.page.severity import FRAME, severity_bands, severity_drawing
 from ..report.page.tables import typeset
+from ..report.page.training import FRAME as TRAINING
+from ..report.page.training import training_drawing
 from .blocks import Picture
 from .differences import Difference, differences_of
 from .quantities import title_of, values_of
@@ -87,6 +90,19 @@ def scatter_picture(name: str, pair: ArmPair, names: tuple[str, str], across: st
     words = f"{shown} over {title_of(across)}, {names[0]} and {names[1]}, a mark for each run, {len(places[0])} per arm"
     svg = _composed(panels, (FRAME.width, FRAME.height), legend=_legend(names, has_lines=False))
     return Picture(f"{name}.svg", svg, words[0].upper() + words[1:])
+
+
+def training_picture(name: str, pairs: Mapping[str, ArmPair], names: tuple[str, str]) -> Picture:
+    """The training loss over epochs, a panel for each pair by its title."""
+    panels = []
+    for i, (title, pair) in enumerate(pairs.items()):
+        bands = [bands_of([run["losses"] for run in arm]) for arm in (pair.baseline, pair.candidate)]
+        panels.append((f"{title}, {_seeds(pair)}", training_drawing(f"{name}-{i}", bands, names)))
+    words = (
+        f"Training loss over epochs, {names[0]} and {names[1]}, means and ranges over seeds: "
+        f"{'; '.join(title for title, _ in panels)}"
+    )
+    return Picture(f"{name}.svg", _composed(panels, (TRAINING.width, TRAINING.height), legend=_legend(names)), words)
 
 
 def arms_picture(name: str, pairs: Mapping[str, ArmPair], usual: str) -> Picture | None:

@@ -163,17 +163,17 @@ def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     known = _by_title(experiment, evidence)
     if (picture := arms_picture(f"{experiment.name}-arms", known, names_of(experiment)[0])) is not None:
         yield picture
-    if len({len(pair.seeds) for pair in known.values()}) > 1:
-        known = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in known.items()}
     yield from _effects(known, ("arm", names_of(experiment)[0], "this arm"), "test images")
     on_top = {ARMS[arm].title: evidence.pair(experiment, top, beside=arm) for arm, top in experiment.on_top.items()}
     names = ("on top of", "without ⊥Grad", "with ⊥Grad")
-    yield from _effects(_with_enough(on_top), names, "test images, ⊥Grad on top of what people otherwise do")
+    yield from _effects(_with_enough(on_top), names, "test images, arms with ⊥Grad on top beside the same without")
     yield from _first_looks(experiment, evidence)
 
 
 def _effects(pairs: Mapping[str, ArmPair], names: tuple[str, str, str], words: str) -> Iterator[Block]:
-    """A table for clean images and one for corrupted ones, where there is anything."""
+    """A table for clean images and one for corrupted ones, where there is anything; with seeds, where these differ."""
+    if len({len(pair.seeds) for pair in pairs.values()}) > 1:
+        pairs = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in pairs.items()}
     for images in ("clean", "shifted"):
         found = {title: differences_of(pair, shown(images)) for title, pair in pairs.items()}
         if any(found.values()):
@@ -217,8 +217,9 @@ def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Bloc
         if len(runs) < 2 or not (is_first and confidence and accuracy):
             continue
         if all(sure < right / 100 for sure, right in zip(confidence, accuracy, strict=True)):
+            found, stress = f"{name_of(experiment, arm)} is underconfident", "**" * (len(runs) >= A_FEW)
             yield Words(
-                f"**{name_of(experiment, arm)} is underconfident** on clean images: confidence {mean(confidence):.3f}, "
+                f"{stress}{found}{stress} on clean images: confidence {mean(confidence):.3f}, "
                 f"share of right answers {mean(accuracy) / 100:.3f}; the former is lower in each of the {len(runs)} "
                 "runs. ECE does not tell that from overconfidence."
             )

@@ -11,7 +11,7 @@ from .markup import Markup, joined, tag
 from .panel import Frame, area, bottom_axis, curve, drawing, left_axis, marker, panel
 from .scale import Scale, around
 
-FRAME = Frame(width=360, height=220, left=48)
+FRAME = Frame(width=360, height=220, left=48, right=18)
 DRAWN, LISTED, MARKED = 400, 50, 8
 
 
@@ -44,16 +44,27 @@ def _figure(bands: Sequence[Band], names: tuple[str, str]) -> Markup:
 
 
 def _panel(bands: Sequence[Band], names: tuple[str, str]) -> Markup:
+    y = _scale(bands)
+    return panel(
+        "loss", "on a logarithmic axis" if y.is_logarithmic else "", training_drawing("training", bands, names)
+    )
+
+
+def _scale(bands: Sequence[Band]) -> Scale:
+    return around([value for band in bands for value in band.extremes], *FRAME.y, may_be_logarithmic=True)
+
+
+def training_drawing(identity: str, bands: Sequence[Band], names: tuple[str, str]) -> Markup:
+    """The loss of both arms over the epochs."""
     epochs = len(bands[0].mean)
-    x = Scale(1, max(2, epochs), *FRAME.x)
-    y = around([value for band in bands for value in band.extremes], *FRAME.y, may_be_logarithmic=True)
+    x, y = Scale(1, max(2, epochs), *FRAME.x), _scale(bands)
     ticks = [(x(value), text) for value, text in x.ticks(5) if value == int(value) and value <= epochs]
     words = " ".join(
         f"{name}: {band.mean[0]:.3g} in the first epoch, {band.mean[-1]:.3g} in the last."
         for name, band in zip(names, bands, strict=True)
     )
-    picture = drawing(
-        "training",
+    return drawing(
+        identity,
         FRAME,
         left_axis(FRAME, y),
         bottom_axis(FRAME, ticks, label="epoch"),
@@ -61,7 +72,6 @@ def _panel(bands: Sequence[Band], names: tuple[str, str]) -> Markup:
         title="Training loss over epochs",
         description=words,
     )
-    return panel("loss", "on a logarithmic axis" if y.is_logarithmic else "", picture)
 
 
 def _curves(bands: Sequence[Band], x: Scale, y: Scale) -> Iterator[Markup]:

@@ -1,0 +1,56 @@
+"""Whether training losses rise again, as the page tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from orthograd.paper.blocks import Picture, Table
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.experiments import EXPERIMENTS
+from orthograd.paper.turning import stretches_of, turning_part
+from tests.paper.made_runs import made_run
+
+FALLING = [1.0 / epoch for epoch in range(1, 101)]
+TURNING = [1.0 / epoch + max(0, epoch - 40) / 100 for epoch in range(1, 101)]
+
+
+def blocks(losses, seeds=3):
+    runs = []
+    for config in EXPERIMENTS["full_data"].configs():
+        if config.seed < seeds:
+            runs.append(made_run(config.as_dict(), {}) | {"losses": losses[config.arm]})
+    return list(turning_part(Evidence({run["hash"]: run for run in runs})))
+
+
+def test_a_loss_that_rises_again_is_told_by_how_much():
+    found = blocks({"baseline": FALLING, "orthograd": TURNING})
+    (told,) = (block for block in found if isinstance(block, Table))
+    (plain, turned) = told.rows
+    assert [row[0] for row in told.rows] == ["`resnet18_all_labels`, SGD", "`resnet18_all_labels`, ⊥Grad"]
+    assert plain[3] == "10 (10 to 10)"
+    assert plain[5] == "1.0 (1.0 to 1.0)"
+    assert turned[3] == "4 (4 to 4)"
+    lowest, last = (sum(TURNING[i : i + 10]) / 10 for i in (30, 90))
+    assert turned[2].startswith(f"{lowest:.4f} ")
+    assert turned[4].startswith(f"{last:.4f} ")
+    assert turned[5].startswith(f"{last / lowest:.1f} ")
+
+
+def test_both_losses_are_drawn():
+    (picture,) = (b for b in blocks({"baseline": FALLING, "orthograd": TURNING}) if isinstance(b, Picture))
+    assert "All 50,000 labels, 3 seeds" in picture.words
+    assert "with ⊥Grad: 1 in the first epoch, 0.61 in the last." in picture.svg
+
+
+@pytest.mark.parametrize("length", [10, 17, 100])
+def test_every_epoch_is_in_one_stretch(length):
+    found = stretches_of([float(i) for i in range(length)])
+    assert len(found) == 10
+    assert found == sorted(found)
+    assert stretches_of([2.0] * length) == [2.0] * 10
+
+
+def test_short_trainings_and_single_runs_are_left_out():
+    assert not blocks({"baseline": FALLING[:9], "orthograd": TURNING[:9]})
+    assert not blocks({"baseline": FALLING, "orthograd": TURNING}, seeds=1)
+    assert not blocks({"baseline": FALLING, "orthograd": TURNING[:50]})
