@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,6 +71,19 @@ def test_tables_and_figures_are_written(finished):
         assert f"## {title} test images" in text
     for name in ("reliability.png", "severity.png"):
         assert min(Image.open(folder / name).size) > 300
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex, of texlive-latex-recommended")
+def test_latex_sets_the_tables_within_their_text(finished, tmp_path):
+    tables = (finished[0] / "comparison.tex").read_text()
+    assert tables.startswith("% needs \\usepackage{booktabs,graphicx}")
+    lines = [r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}", tables, r"\end{document}"]
+    (tmp_path / "paper.tex").write_text("\n".join(lines))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "Output written on paper.pdf" in told
+    assert "Overfull" not in told
+    assert "Missing character" not in told
 
 
 def test_what_is_finished_is_not_done_again_and_more_seeds_are_added(finished):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..calibration import ReliabilityCurve
 from ..report.comparison import ArmPair, as_csv, by_severity, latex, markdown, verdict
+from ..report.formats import tex
 from ..report.page import FailedRun
 from ..statistics import ComparisonTable
 from .record import replaced
@@ -29,7 +30,7 @@ def write_comparison(
         "report.html": comparison_page(pair, failed),
         "comparison.json": json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "comparison.md": _document(tables, names),
-        "comparison.tex": _latex(tables, names),
+        "comparison.tex": _latex(tables, names, len(pair.seeds)),
         "comparison.csv": as_csv(tables["clean"], baseline=names[0], candidate=names[1]),
     }
     return [*(write_text(folder / name, text) for name, text in texts.items()), *_figures(pair, names, folder)]
@@ -60,9 +61,12 @@ def _document(tables: Tables, names: tuple[str, str]) -> str:
     )
 
 
-def _latex(tables: Tables, names: tuple[str, str]) -> str:
-    return "% needs \\usepackage{booktabs}\n" + "".join(
-        f"\n% {title} test images\n{latex(table, baseline=names[0], candidate=names[1])}"
+def _latex(tables: Tables, names: tuple[str, str], seeds: int) -> str:
+    """For each table a float with its caption."""
+    told = f"mean ± SD of {seeds} seeds, difference by pairs with its 95 % interval, Cohen's d, p by Holm's rule"
+    return "% needs \\usepackage{booktabs,graphicx}\n" + "".join(
+        f"\n\\begin{{table}}[ht]\n\\caption{{{tex(f'{title.capitalize()} test images: {told}.')}}}\n"
+        f"{latex(table, baseline=names[0], candidate=names[1])}\\end{{table}}\n"
         for title, table in tables.items()
     )
 

@@ -88,11 +88,16 @@ def csv_text(lines: list[list[str]]) -> str:
 
 
 def latex(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
-    r"""The table for a paper; it needs \usepackage{booktabs}."""
+    r"""The table for a paper, as wide as its text; it needs \usepackage{booktabs,graphicx}.
+
+    For room it leaves out the interval of d, and p before its correction.
+    """
     titled = [[TITLES[line[0]], *line[1:]] for line in rows(table)]
-    lines = [" & ".join(map(tex, line)) + r" \\" for line in (header(baseline, candidate), *titled)]
+    names = header(baseline, candidate)
+    narrow = [[*names[:4], "d", *names[6:]], *([*line[:4], line[4].split()[0], *line[6:]] for line in titled)]
+    lines = [" & ".join(map(tex, line)) + r" \\" for line in narrow]
     body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
-    return f"\\begin{{tabular}}{{lrrrrrrl}}\n{body}\n\\end{{tabular}}\n"
+    return f"\\noindent\\resizebox{{\\linewidth}}{{!}}{{%\n\\begin{{tabular}}{{lrrrrrl}}\n{body}\n\\end{{tabular}}}}\n"
 
 
 def tex(text: str) -> str:
