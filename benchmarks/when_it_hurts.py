@@ -38,6 +38,12 @@ CASES = {
     "CNN with batch norm, no weight decay": (replace(WITH_NORM, weight_decay=0.0), "baseline", "orthograd"),
     "plain CNN, ten times the decay": (replace(PLAIN, weight_decay=5e-3), "baseline", "orthograd"),
     "CNN with batch norm, ten times the decay": (replace(WITH_NORM, weight_decay=5e-3), "baseline", "orthograd"),
+    "plain CNN, ten times the decay, spared": (replace(PLAIN, weight_decay=5e-3), "spared", "spared_orthograd"),
+    "CNN with batch norm, ten times the decay, spared": (
+        replace(WITH_NORM, weight_decay=5e-3),
+        "spared",
+        "spared_orthograd",
+    ),
     "plain CNN, its head alone": (PLAIN, "baseline", "orthograd_head"),
     "CNN with batch norm, its head alone": (WITH_NORM, "baseline", "orthograd_head"),
     "plain CNN, AdamW": (replace(PLAIN, **ADAM), "baseline", "orthograd"),
@@ -48,8 +54,9 @@ CASES = {
     "plain CNN, focal loss": (PLAIN, "focal", "focal_orthograd"),
 }
 """A network that SGD makes overconfident, one that it hardly does, both with a rate that falls to zero as half a cosine
-does, without weight decay and with more of it, with ⊥Grad for the last layer alone, and by AdamW at its usual rate and
-decay, with ⊥Grad of its gradient or its update; and two that their losses keep underconfident."""
+does, without weight decay and with more of it, of all parameters or of convolutions alone; with ⊥Grad for
+the last layer alone; and by AdamW at its usual rate and decay, with ⊥Grad of its gradient or its update; and two that
+their losses keep underconfident."""
 KEPT = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "max_logit")
 
 

@@ -24,6 +24,7 @@ def test_experiments_about_the_same_runs_share_them():
     for name in ("layers", "granularity", "rivals"):
         assert len(hashes(name) & hashes("precision")) == 20
     assert len(hashes("layers_wideresnet") & hashes("wideresnet")) == 10
+    assert len(hashes("spared") & hashes("full_data")) == 6
     for name in ("extended", "wideresnet", "adamw", "resnet50", "full_data"):
         assert not hashes(name) & hashes("table1")
 

@@ -29,6 +29,24 @@ def test_only_is_a_kind_of_layers_of_an_arm_with_orthograd():
         Arm("", "", only="head")
 
 
+def test_what_decays_is_a_kind_of_layers():
+    with pytest.raises(ValueError, match="expected decayed among head"):
+        Arm("", "", decayed="tail")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_decay_can_be_spared_for_all_but_convolutions(optimizer):
+    network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
+    for parameter in network.parameters():
+        torch.nn.init.ones_(parameter).grad = torch.zeros_like(parameter)
+    config = Config(arm="spared_orthograd", optimizer=optimizer, learning_rate=0.1, weight_decay=0.5)
+    optimizer_of(config, network).step()
+    chosen = {id(parameter) for parameter in parameters_of(network, "convolution")}
+    assert len(chosen) < len(list(network.parameters()))
+    for parameter in network.parameters():  # without gradients, decay is all there is
+        assert torch.equal(parameter, torch.full_like(parameter, 0.95 if id(parameter) in chosen else 1.0))
+
+
 @pytest.mark.parametrize("model", ["resnet18", "cnn_batchnorm"])
 def test_kinds_of_layers_are_disjoint_and_leave_nothing_of_a_resnet(model):
     network = MODELS[model]((3, 32, 32), 10)

@@ -172,6 +172,15 @@ EXPERIMENTS = {
         ),
         Experiment("full_data", "All 50,000 labels", "Is it so when labels are not scarce?", "resnet18_all_labels", 5),
         Experiment(
+            "spared",
+            "All 50,000 labels, decay spared",
+            "Is what ⊥Grad does there the doing of weight decay? With decay for convolutions alone, whose length "
+            "changes nothing that the network says. Planned after the results had been seen.",
+            "resnet18_all_labels",
+            3,
+            (*PAIR, "spared", "spared_orthograd"),
+        ),
+        Experiment(
             "granularity",
             "What is orthogonal to what",
             "Tensor by tensor as in the paper, neuron by neuron, the model as one vector, or the update itself?",

@@ -14,7 +14,8 @@ LAYERS = ("head", "norm_scale", "norm_shift", "convolution")
 class Arm:
     """How training departs from the usual: options of ⊥Grad (None: without), a loss, and how strongly images mix.
 
-    ``only`` names the one kind of parameters that ⊥Grad acts on; empty, it acts on all of them.
+    ``only`` names the one kind of parameters that ⊥Grad acts on, ``decayed`` the one that weight decay does; empty,
+    they act on all of them.
     """
 
     title: str
@@ -24,8 +25,11 @@ class Arm:
     focus: float = 0.0
     mixing: float = 0.0
     only: str = ""
+    decayed: str = ""
 
     def __post_init__(self) -> None:
+        if self.decayed and self.decayed not in LAYERS:
+            raise ValueError(f"expected decayed among {', '.join(LAYERS)}, got {self.decayed}")
         if self.only and (self.only not in LAYERS or self.orthogonal is None):
             raise ValueError(f"expected only among {', '.join(LAYERS)}, of an arm with ⊥Grad, got {self.only}")
 
@@ -39,6 +43,7 @@ _RIVALS = {
     "focal": Arm("focal loss", "sure samples count less", focus=3.0),
     "mixup": Arm("mixup", "pairs of images and their labels mixed", mixing=0.2),
 }
+_SPARED = Arm("decay spared", "weight decay for convolutions alone", decayed="convolution")
 
 ARMS = {
     "baseline": Arm("baseline", "the optimizer as it is"),
@@ -53,6 +58,8 @@ ARMS = {
     "orthograd_norm_scale": Arm("⊥Grad, scales", "batch-norm scales alone", orthogonal={}, only="norm_scale"),
     "orthograd_norm_shift": Arm("⊥Grad, shifts", "batch-norm shifts alone", orthogonal={}, only="norm_shift"),
     "orthograd_convolution": Arm("⊥Grad, convolutions", "their weights alone", orthogonal={}, only="convolution"),
+    "spared": _SPARED,
+    "spared_orthograd": _with_orthograd(_SPARED),
 }
 
 

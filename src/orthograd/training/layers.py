@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +55,19 @@ def kinds_of(model: str) -> Mapping[str, str]:
         network = MODELS[model]((3, 32, 32), 10)
     names = {id(parameter): name for name, parameter in network.named_parameters()}
     return {names[id(parameter)]: kind for kind in LAYERS for parameter in _of_kind(network, kind)}
+
+
+def decay_groups(model: nn.Module, kind: str) -> list[dict[str, Any]]:
+    """Param groups for an optimizer: the parameters of a kind, which decay, and all others, which do not.
+
+    >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
+    >>> [len(group["params"]) for group in decay_groups(model, "convolution")]
+    [1, 5]
+    """
+    chosen = parameters_of(model, kind)
+    known = {id(parameter) for parameter in chosen}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in known]
+    return [{"params": chosen}, {"params": others, "weight_decay": 0.0}]
 
 
 def confined_to(model: nn.Module, kind: str) -> Callable[[str, Tensor], bool]:

@@ -14,7 +14,7 @@ from ..optimizer import attach
 from ..options import Options
 from .arms import Arm, arm_named
 from .config import Config
-from .layers import confined_to
+from .layers import confined_to, decay_groups
 
 
 def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
@@ -49,14 +49,15 @@ def optimizer_of(config: Config, model: nn.Module, copies: Mapping[Tensor, Tenso
     rate = torch.tensor(config.learning_rate, device="cuda") if is_read else config.learning_rate
     arm, parameters = arm_named(config.arm), [*model.parameters()]
     where = confined_to(model, arm.only) if arm.only else None
+    groups = decay_groups(model, arm.decayed) if arm.decayed else parameters
     if config.optimizer == "sgd":
         options = None if arm.orthogonal is None else Options(**arm.orthogonal)
         is_dense = not any(getattr(layer, "sparse", False) for layer in model.modules())
-        if on_gpu and is_dense and FusedSGD.serves(parameters, options, config.momentum):
+        if on_gpu and is_dense and not arm.decayed and FusedSGD.serves(parameters, options, config.momentum):
             return FusedSGD(parameters, rate, config.momentum, decay, options=options, where=where, copies=copies)
-        optimizer: Optimizer = SGD(parameters, rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
+        optimizer: Optimizer = SGD(groups, rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
     else:
-        optimizer = AdamW(parameters, rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
+        optimizer = AdamW(groups, rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
     if arm.orthogonal is not None:
         attach(optimizer, **arm.orthogonal, where=where)
     return optimizer
