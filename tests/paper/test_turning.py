@@ -36,6 +36,11 @@ def test_a_loss_that_rises_again_is_told_by_how_much():
     assert turned[5].startswith(f"{last / lowest:.1f} ")
 
 
+def test_a_loss_of_zero_breaks_nothing():
+    (told,) = (b for b in blocks({"baseline": FALLING, "orthograd": [1.0] + [0.0] * 99}) if isinstance(b, Table))
+    assert told.rows[1][5] == "inf (inf to inf)"
+
+
 def test_both_losses_are_drawn():
     (picture,) = (b for b in blocks({"baseline": FALLING, "orthograd": TURNING}) if isinstance(b, Picture))
     assert "All 50,000 labels, 3 seeds" in picture.words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, median
@@ -71,7 +72,7 @@ def _cells(runs: Sequence[Record]) -> Iterator[str]:
     yield _range(lowest, ".4f")
     yield _range(numbers, "g")
     yield _range(last, ".4f")
-    yield _range([end / low for end, low in zip(last, lowest, strict=True)], ".1f")
+    yield _range([end / low if low else math.inf for end, low in zip(last, lowest, strict=True)], ".1f")
 
 
 def _range(values: Sequence[float], form: str) -> str:
