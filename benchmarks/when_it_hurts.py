@@ -91,15 +91,16 @@ def judged(model, task, config):
     return {**{name: found[name] for name in KEPT}, **stopping, **repaired}
 
 
-def record(seeds):
-    keys = [(case, arm) for case, (_, *arms) in CASES.items() for arm in arms]
+def record(seeds, cases):
+    """All that was found of these cases."""
+    keys = [(case, arm) for case in cases for arm in CASES[case][1:]]
     configs = [replace(CASES[case][0], seed=seed, arm=arm) for (case, arm), seed in product(keys, seeds)]
     with ProcessPoolExecutor(2) as pool:
         stories = []
         for config, told in zip(configs, pool.map(story, configs), strict=True):
             stories.append(told)
             print(f"{len(stories)} of {len(configs)}:", config.model, config.arm, config.seed, flush=True)
-    runs = {case: {} for case in CASES}
+    runs = {case: {} for case in cases}
     for i, (case, arm) in enumerate(keys):
         runs[case][arm] = stories[i * len(seeds) : (i + 1) * len(seeds)]
     facts = {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()}
@@ -111,6 +112,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, required=True, help="a JSON file for what was found")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", default="", help="cases with this in their names; the record keeps its others")
     options = parser.parse_args()
-    text = json.dumps(record(range(options.seeds)), ensure_ascii=False)
+    found = record(range(options.seeds), [case for case in CASES if options.only in case])
+    if options.only:
+        kept = json.loads(options.record.read_text(encoding="utf-8"))
+        facts = {name: value for name, value in json.loads(json.dumps(found)).items() if name != "runs"}
+        if facts != {name: value for name, value in kept.items() if name != "runs"}:
+            parser.error("expected a record of the same machine, versions and seeds")
+        together = kept["runs"] | found["runs"]
+        found["runs"] = {case: together[case] for case in CASES}
+    text = json.dumps(found, ensure_ascii=False)
     options.record.write_text(text.replace('{"training_loss"', '\n{"training_loss"') + "\n", encoding="utf-8")
