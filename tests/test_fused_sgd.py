@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from copy import deepcopy
 
 import pytest
@@ -262,45 +261,16 @@ def test_it_says_what_it_serves(options, monkeypatch):
     assert not FusedSGD.serves([parameter.double() for parameter in parameters()], Options(), 0.9)
 
 
-@pytest.mark.parametrize("room", ["for all", "for the first", "for none"])
-def test_a_plan_in_reserved_memory_steps_once_that_is_written(room):
-    from orthograd.engine.launch import Reserve
-    from orthograd.engine.stepping import Stepped, StepPlan
-
-    def stepped(of):
-        fill(of, 1)
-        slopes = [each.grad.bfloat16() if each.ndim == 2 else each.grad for each in of]
-        return [
-            Stepped(slope, each.detach(), torch.zeros_like(each).detach(), is_projected=True)
-            for slope, each in zip(slopes, of, strict=True)
-        ]
-
-    ours, theirs = stepped(parameters()), stepped(parameters())
-    pace = {"rate": 0.1, "momentum": 0.9, "decay": 0.1}
-    usual = StepPlan(theirs, **pace)
-    sizes = [len(there) for _, there in usual._memory]
-    assert len(sizes) == 2, "gradients in two dtypes take two launches"
-    reserve = Reserve({"for all": usual.size, "for the first": sizes[0], "for none": 1}[room], usual.device)
-    plan = StepPlan(ours, **pace, reserve=reserve)
-    reserve.write()
-    for _ in range(3):
-        plan.step_(), usual.step_()
-    assert all(torch.equal(a.weight, b.weight) for a, b in zip(ours, theirs, strict=True))
-
-
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
-@pytest.mark.parametrize("is_reserved", [False, True])
-def test_replays_of_a_graph_step(is_reserved):
+def test_replays_of_a_graph_step():
     ours, theirs = parameters(), parameters()
     place = torch.tensor(0.1, device=DEVICE)
     optimizers = FusedSGD(ours, place, 0.9, 0.0, options=Options()), FusedSGD(theirs, 0.1, 0.9, 0.0, options=Options())
     fill(ours, 1), fill(theirs, 1)
     optimizers[0].step(), optimizers[1].step()
     graph = torch.cuda.CUDAGraph()
-    with optimizers[0].reserving() if is_reserved else nullcontext(), torch.cuda.graph(graph):
+    with torch.cuda.graph(graph):
         optimizers[0].step()
-    ((numbers, _),) = optimizers[0]._captured[0]._memory
-    assert numbers.is_pinned() != is_reserved, "what is pinned is copied at each replay"
     for rate in (0.1, 0.1, 0.05, 0.01):
         place.fill_(rate)
         optimizers[1].param_groups[0]["lr"] = rate

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,6 @@ from .partition import Partition, Where
 from .triton_found import has_triton
 
 if TYPE_CHECKING:
-    from .engine.launch import Reserve
     from .engine.stepping import Stepped, StepPlan
 
 
@@ -49,7 +47,6 @@ class FusedSGD(SGD):
         self._projected = {id(parameter) for segment in projected for parameter in segment}
         self._last: tuple[Any, StepPlan] | None = None
         self._captured: list[StepPlan] = []
-        self._reserve: Reserve | None = None
 
     @staticmethod
     def serves(parameters: Iterable[Tensor], options: Options | None, momentum: float) -> bool:
@@ -72,24 +69,6 @@ class FusedSGD(SGD):
         if tensors:
             self._plan_for(tensors, group["lr"], group["momentum"], group["weight_decay"]).step_()
         return loss
-
-    @contextmanager
-    def reserving(self) -> Iterator[None]:
-        """Around the capture of a graph, after a usual step: addresses are written once, and not by each replay.
-
-        Without it a graph copies them from the host at every replay.
-        """
-        from .engine.launch import Reserve
-
-        if self._last is not None:
-            plan = self._last[1]
-            self._reserve = Reserve(plan.size, plan.device)
-        try:
-            yield
-            if self._reserve is not None:
-                self._reserve.write()
-        finally:
-            self._reserve = None
 
     def _stepped(self, parameter: Tensor) -> Stepped | None:
         """All that belongs to a parameter, in the order of its memory; None if it has no gradient."""
@@ -115,8 +94,7 @@ class FusedSGD(SGD):
         if self._last is not None and self._last[0] == key and not is_captured:
             return self._last[1]
         renormalize = self._options is None or self._options.renormalize
-        reserve = self._reserve if is_captured else None
-        plan = StepPlan(tensors, rate=rate, momentum=momentum, decay=decay, renormalize=renormalize, reserve=reserve)
+        plan = StepPlan(tensors, rate=rate, momentum=momentum, decay=decay, renormalize=renormalize)
         if is_captured:
             self._captured.append(plan)
         else:

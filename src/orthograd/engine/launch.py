@@ -143,31 +143,6 @@ def in_pinned_memory(numbers: list[int], device: torch.device) -> tuple[Tensor, 
     return host, host.to(device, non_blocking=True)
 
 
-class Reserve:
-    """Memory on a device for numbers that are first known inside a capture, and are written when it has ended.
-
-    Its graph finds them there at each replay, and copies nothing.
-    """
-
-    def __init__(self, size: int, device: torch.device) -> None:
-        self._free = torch.empty(size, dtype=torch.int64, device=device)
-        self._unwritten: list[tuple[Tensor, Tensor]] = []
-
-    def place_for(self, numbers: list[int]) -> tuple[Tensor, Tensor] | None:
-        """The numbers on the host, and where they will be; None where too little is left."""
-        if len(numbers) > len(self._free):
-            return None
-        there, self._free = self._free.tensor_split([len(numbers)])
-        self._unwritten.append((torch.tensor(numbers, dtype=torch.int64), there))
-        return self._unwritten[-1]
-
-    def write(self) -> None:
-        """Put all numbers in their places."""
-        for numbers, there in self._unwritten:
-            there.copy_(numbers)
-        self._unwritten.clear()
-
-
 def division(pair: Pair, rows: bool, smallest: int = SMALLEST_CHUNK) -> tuple[int, int]:
     """Elements a chunk, and chunks, of one pair."""
     elements = pair.gradient.numel()

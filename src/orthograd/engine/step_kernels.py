@@ -22,16 +22,15 @@ def step_kernel(
     """Project gradients and take the step of SGD, many tensors in one launch that writes nothing in between.
 
     Chunks are numbered, those that are projected first, and ``owners`` has their tensors. The first programs measure
-    these, and the last of a tensor leaves its correction; the others step a chunk each, and wait for it. They begin
-    with the chunks that were measured last, of which some are still in the cache. Programs have to start in the order
-    of their numbers, or what is waited for might never be under way: nothing promises it, and GPUs do it. The step is
-    in float32, like the weights, which was faster on an H200 than float64.
+    these, and the last of a tensor leaves its correction; the others step a chunk each, and wait for it. For that,
+    programs have to start in the order of their numbers, or what is waited for might never be under way: nothing
+    promises it, and GPUs do it. The step is in float32, like the weights, which was faster on an H200 than float64.
     """
     if READS_RATE:  # from a place in memory, where it may change between replays of a graph
         rate = tl.load(rate)
     program = tl.program_id(0)
     is_stepped = program >= measured
-    number = tl.where(is_stepped, tl.num_programs(0) - 1 - program, program)
+    number = tl.where(is_stepped, program - measured, program)
     index = tl.load(owners + number)
     column, correction = directory + index, corrections + 3 * index
     first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..projection import rounding_of
 from .dense import Pair
-from .launch import BLOCK, SLOTS, TYPES, Launch, Reserve, division, in_pinned_memory, is_eligible, on_its_device
+from .launch import BLOCK, SLOTS, TYPES, Launch, division, in_pinned_memory, is_eligible, on_its_device
 from .step_kernels import step_kernel
 
 # Smaller than where gradients are only projected: of those tried on an H200 (`benchmarks/fused_step.py`) the quickest.
@@ -29,7 +29,7 @@ class Stepped(NamedTuple):
 
 
 class StepPlan:
-    """A step for some tensors. It holds addresses: good while they stay in place. With a reserve, once that is written.
+    """A step for some tensors. It holds addresses: good while they stay in place.
 
     One launch for each kind of gradients and copies. Gradients and weights are read to be measured, where they are
     projected, and once more to step: the first is all that ⊥Grad adds. By itself it would read them twice and write
@@ -44,7 +44,6 @@ class StepPlan:
         momentum: float,
         decay: float,
         renormalize: bool = True,
-        reserve: Reserve | None = None,
     ):
         for each in tensors:
             order = [Pair(each.gradient, each.weight), Pair(each.momentum, each.weight)]
@@ -54,9 +53,8 @@ class StepPlan:
         launches: dict[Any, list[Stepped]] = defaultdict(list)
         for each in sorted(tensors, key=lambda each: not each.is_projected):  # these come first, as the kernel wants it
             launches[each.gradient.dtype, None if each.copy is None else each.copy.dtype].append(each)
-        self.device = tensors[0].weight.device
+        self._device = tensors[0].weight.device
         self._memory: list[tuple[Tensor, Tensor]] = []
-        self._reserve = reserve
         pace = rate, momentum, decay
         made = (self._launch(kinds, own, renormalize, pace) for kinds, own in launches.items())
         self._launches = [launch for launch in made if launch is not None]
@@ -87,23 +85,17 @@ class StepPlan:
             for column in columns
         )
         numbers = [value for row in zip(*columns, strict=True) for value in row]
-        reserved = self._reserve and self._reserve.place_for(numbers + owners)
-        self._memory.append(reserved or in_pinned_memory(numbers + owners, self.device))
+        self._memory.append(in_pinned_memory(numbers + owners, self._device))
         directory, owners_there = self._memory[-1][1].split([len(numbers), len(owners)])
-        table = torch.empty(len(tensors) + measured, 3, dtype=torch.float64, device=self.device)
+        table = torch.empty(len(tensors) + measured, 3, dtype=torch.float64, device=self._device)
         first = (directory, owners_there, len(tensors), measured, table, table[len(tensors) :], *pace)
         finish = (measured > 0, renormalize, rounding_of(kinds[0]), torch.finfo(torch.float32).max)
         walk = ((TYPES[kinds[0]], TYPES[torch.float32]), is_aligned, BLOCK, SLOTS)
         last = (*finish, *walk, None if kinds[1] is None else TYPES[kinds[1]], isinstance(pace[0], Tensor))
         return Launch(step_kernel, measured + len(owners), first, last)
 
-    @property
-    def size(self) -> int:
-        """How many numbers it keeps on the device."""
-        return sum(len(there) for _, there in self._memory)
-
     def step_(self) -> None:
         """Change momenta, weights and copies in place; gradients stay as they are."""
-        with on_its_device(self.device):
+        with on_its_device(self._device):
             for launch in self._launches:
                 launch()

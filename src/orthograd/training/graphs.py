@@ -11,7 +11,7 @@ import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -106,8 +106,7 @@ class Slot:
         for _ in range(WARM_UP):
             take()
         self.stream.synchronize()
-        reserving = self.optimizer.reserving() if isinstance(self.optimizer, FusedSGD) else nullcontext()
-        with reserving, torch.cuda.graph(step.graph, stream=self.stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(step.graph, stream=self.stream, capture_error_mode="thread_local"):
             take()
         return step
 
