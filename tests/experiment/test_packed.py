@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 
 import pytest
 
@@ -67,6 +68,28 @@ def test_more_are_begun_than_train_best_since_some_are_judged(store, monkeypatch
     monkeypatch.setattr(packed._Crew, "assign", watched)
     execute(toy_runs.grid(9), toy_runs.train, store, executor=PackedGPU())
     assert max(working) == begun
+
+
+@pytest.mark.parametrize(("device", "ready"), [("cuda", [3]), ("cpu", [])])
+def test_a_judge_gets_ready_once_all_of_the_first_runs_train(store, monkeypatch, device, ready):
+    begun, heard, made = set(), threading.Event(), []
+
+    def epochs(config, folder, report):
+        begun.add(config["seed"])
+        for epoch in range(1, 3):
+            report({"epoch": epoch, "epochs": 2})
+            assert device == "cpu" or config["seed"] > 2 or epoch == 1 or heard.wait(10)
+        return {}
+
+    def prepare(config):
+        made.append(len(begun))
+        heard.set()
+        raise RuntimeError("whoever is judged first will meet it")
+
+    monkeypatch.setattr("orthograd.training.prediction.prepare", prepare)
+    grid = Grid(Config(seed=seed, device=device).as_dict() for seed in range(5))
+    assert len(execute(grid, epochs, store, executor=PackedGPU(3))) == 5
+    assert made == ready
 
 
 def test_a_run_that_fails_does_not_stop_the_others(store):

@@ -9,7 +9,7 @@ import torch
 
 from orthograd.experiment import InProcess, PackedGPU, Store, execute
 from orthograd.experiment.run import run
-from orthograd.training import ARMS, Config, Task, train, training
+from orthograd.training import ARMS, Config, Task, prediction, train, training
 from orthograd.training.graphs import SLOTS
 from orthograd.training.packing import SIZES, fastest_pack
 from orthograd.training.precision import precision
@@ -108,6 +108,23 @@ def test_runs_end_in_the_same_bits_alone_and_packed(tmp_path, name):
         assert one["losses"] == other["losses"], config
         assert one["files"] == other["files"], config  # hashes of all logits
         assert one["weight_norm"] == other["weight_norm"]
+
+
+def test_a_judge_that_is_ready_compiles_nothing_more(monkeypatch):
+    config = dataclasses.replace(ON_GPU, epochs=1, precision="bf16", shifts="cifar10c")
+    task = Task.of(config)
+    sets = {"clean": task.dataset.test_images.cuda(), "fog.1": task.dataset.test_images.cuda().flip(0)}
+    monkeypatch.setattr(prediction, "judged_by", lambda config, data: iter(sets.items()))
+    monkeypatch.setitem(prediction.BATCH, "cuda", 64)
+    graphs = torch._dynamo.utils.counters["stats"]
+    before = graphs["unique_graphs"]
+    with precision(config.precision):
+        prediction.prepare(config)
+        assert graphs["unique_graphs"] == before + 1
+        with training(config, task) as trained:
+            found = prediction.predicted(trained.model, task, config)
+    assert graphs["unique_graphs"] == before + 1
+    torch.testing.assert_close(found["logits.fog.1"], found["logits.clean"].flip(0), rtol=0.05, atol=0.05)
 
 
 def test_the_pack_is_one_that_was_tried():

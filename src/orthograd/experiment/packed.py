@@ -6,6 +6,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ..training import Config as Settings
 from .events import Event
@@ -41,7 +42,7 @@ class PackedGPU:
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
         runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config, len(jobs)) + BEING_JUDGED)
-        agenda, crew = Agenda(jobs), _Crew()
+        agenda, crew, judge = Agenda(jobs), _Crew(), _Judge(jobs[0].config, runs)
         try:
             while agenda or crew.working:
                 while crew.working < runs and (job := agenda.take()):
@@ -50,8 +51,10 @@ class PackedGPU:
                 told = crew.event(agenda.seconds_to_wait() if has_room else None)
                 if told and (told[1].kind != "busy" or agenda.postpone(*told)):
                     on_event(told[1])
+                    judge.notice(told[1])
         finally:
             crew.stop()
+            judge.stop()
 
 
 def fastest_pack(config: Config, most: int) -> int:
@@ -69,6 +72,34 @@ def _precision(job: Job) -> str:
 
 def _kind(job: Job) -> tuple[str, str]:
     return _precision(job), str(job.config.get("model"))
+
+
+class _Judge:
+    """Made ready while the first networks train: to compile what judges them takes as long as many epochs."""
+
+    def __init__(self, config: Config, runs: int) -> None:
+        self._config, self._runs = config, runs
+        self._training: set[str] = set()
+        self._thread: threading.Thread | None = None
+
+    def notice(self, event: Event) -> None:
+        """Begin when all of the first runs have come through an epoch: none then waits to be set up."""
+        if event.kind != "progress" or self._thread is not None or self._config.get("device") != "cuda":
+            return
+        self._training.add(event.hash)
+        if len(self._training) == self._runs:
+            self._thread = threading.Thread(target=self._prepare, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _prepare(self) -> None:
+        from ..training.prediction import prepare
+
+        with suppress(Exception):  # the first network to be judged meets it again, and tells
+            prepare(Settings.from_dict(self._config))
 
 
 class _Stopped(BaseException):

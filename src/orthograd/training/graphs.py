@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ..datasets import Dataset
 from ..fused_sgd import FusedSGD
 from .arms import arm_named
 from .compilation import SETTING_UP, forward_and_loss
@@ -41,9 +42,7 @@ class Slot:
     def __init__(self, config: Config, task: Task) -> None:
         self._config, self._arm = config, arm_named(config.arm)
         self.stream = torch.cuda.Stream()
-        self.model = initial_model(config, task.dataset).cuda().train()
-        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        _drop_counters(self.model)
+        self.model = network_on_gpu(config, task.dataset)
         if any(isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p for layer in self.model.modules()):
             warnings.warn("dropout on a GPU: runs share its dice, and none ends the same twice", stacklevel=2)
         self._has_kernels = getattr(self.model, "has_own_kernels", False)
@@ -199,8 +198,14 @@ class Slots:
 SLOTS = Slots()
 
 
-def _drop_counters(model: nn.Module) -> None:
-    """Batch norms count their batches, one kernel each and step, though a fixed momentum does not need the count."""
+def network_on_gpu(config: Config, data: Dataset) -> nn.Module:
+    """The network of a config as slots have it: channels last, and batch norms that do not count their batches.
+
+    That would be one kernel each and step, and with a fixed momentum the count is not used.
+    """
+    model = initial_model(config, data).cuda().train()
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for layer in model.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is not None:
             layer.num_batches_tracked = None
+    return model

@@ -50,6 +50,24 @@ def _predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor
     return tensors | {name: values for name, values in labels.items() if len(values)}
 
 
+@torch.no_grad()
+def prepare(config: Config) -> None:
+    """Do what judging networks of this kind on a GPU takes but once: compile, and make the images."""
+    from .graphs import network_on_gpu
+
+    if config.shifts != "cifar10c":
+        return
+    data = Task.of(config).dataset
+    with torch.cuda.stream(torch.cuda.Stream()), _ONE_AT_A_TIME:
+        sets = judged_by(config, data)
+        with SETTING_UP:
+            model, (_, images) = network_on_gpu(config, data).eval(), next(sets)
+            logits(model, data, images, config, is_compiled=True)
+        for _ in sets:
+            pass
+        torch.cuda.current_stream().synchronize()
+
+
 def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config, *, is_compiled: bool = False) -> Tensor:
     """The network's logits in float32, computed in the precision of its training."""
     size, is_gpu = BATCH[config.device], config.device == "cuda"
