@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -10,6 +11,7 @@ from _markdown import ROOT, table
 from orthograd.diagnosis.result import Diagnosis, Row
 from orthograd.diagnosis.text import aligned
 from orthograd.paper.bundles import bundle_path, read_bundle
+from orthograd.paper.norms import norm_of
 from orthograd.report.comparison import ArmPair
 from orthograd.statistics import compare_table, difference_interval
 
@@ -63,6 +65,20 @@ WHEN = {
     "ECE": (lambda at: at["ece"], ".3f"),
     "ECE, temperature fitted": (lambda at: at["ece_scaled"], ".3f"),
 }
+LENGTHS = (
+    ("resnet18", "orthograd", "ResNet-18"),
+    ("resnet18_bf16", "orthograd_update", "ResNet-18, ⊥Grad of the update"),
+    ("resnet50", "orthograd", "ResNet-50"),
+    ("resnet50", "orthograd_update", "ResNet-50, ⊥Grad of the update"),
+    ("resnet50", "orthograd_update_weight", "ResNet-50, ⊥Grad of the update, vectors spared"),
+    ("wide_resnet28_10", "orthograd", "WideResNet-28-10"),
+    ("resnet18_1000_epochs", "orthograd", "ResNet-18, 1000 epochs"),
+    ("resnet18_all_labels", "orthograd", "ResNet-18, all labels"),
+    ("resnet18_adamw", "orthograd", "ResNet-18, AdamW"),
+)
+"""Settings and arms of the reproduction whose heads are compared with those without ⊥Grad, where there are runs."""
+LEARNED = 50
+"""Percent of the digits: a network that knows fewer is said not to have learned."""
 SHOWN = ("11.weight", "5.weight", "4.weight", "4.bias")
 """Parameters of the example's diagnosis: two that ⊥Grad acts on, and two that it leaves for different reasons."""
 
@@ -116,6 +132,44 @@ def when() -> str:
         for name, arms in cases.items()
     ]
     return table(["without → with ⊥Grad", "epochs", *WHEN, "its ECE is"], rows)
+
+
+def lengths() -> str:
+    """How long the head gets, and how large logits, by the runs of the reproduction; and how training began."""
+    rows = []
+    for setting, arm, title in LENGTHS:
+        paths = [bundle_path(ROOT / "docs/results/reproduction", setting, name) for name in ("baseline", arm)]
+        if all(path.exists() for path in paths):
+            runs = [run for path in paths for run in read_bundle(path)]
+            pair = ArmPair.of(runs, baseline="baseline", candidate=arm)
+            first = f"{fmean(run['losses'][0] for run in pair.baseline):.2f}"
+            before = f"{fmean(norm_of(run, 'head', 'start') for run in pair.baseline):.2f}"
+            arms = pair.baseline, pair.candidate
+            found = [change(arms, lambda run: norm_of(run, "head", "end"), ".2f")]
+            found.append(change(arms, lambda run: run["metrics"]["clean"]["max_logit"], ".2f"))
+            rows.append([f"{title}, {len(pair.seeds)} seeds", first, before, *found])
+    header = [
+        "without → with ⊥Grad",
+        "loss of the first epoch",
+        "‖head‖ before",
+        "‖head‖ at the end",
+        "max \\|logit\\|",
+    ]
+    return table(header, rows)
+
+
+def large_steps() -> str:
+    """Rates that are larger than the recipe's: from the record of benchmarks/large_steps.py."""
+    rows = [[case, *map(means, arms.values())] for case, arms in record("large-steps.json")["runs"].items()]
+    titles = (f"⊥Grad of the {of}{but}" for of, but in product(("gradient", "update"), ("", ", vectors spared")))
+    return table(["accuracy, %; ECE; ‖head‖", "SGD", *titles], rows)
+
+
+def means(runs: list[dict[str, float]]) -> str:
+    """Accuracy, ECE and the length of the head; and how many have learned, if not all."""
+    accuracy, ece, head = (fmean(run[name] for run in runs) for name in ("top1_accuracy", "ece", "head"))
+    learned = sum(run["top1_accuracy"] > LEARNED for run in runs)
+    return f"{accuracy:.1f}; {ece:.3f}; {head:.1f}" + ("" if learned == len(runs) else f"; {learned} of {len(runs)}")
 
 
 def moment(run: dict, epochs: list[int], stop: int | str) -> dict[str, float]:

@@ -103,9 +103,13 @@ def record(seeds, cases):
     runs = {case: {} for case in cases}
     for i, (case, arm) in enumerate(keys):
         runs[case][arm] = stories[i * len(seeds) : (i + 1) * len(seeds)]
-    facts = {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    facts |= {"device": f"{platform.machine()} CPU", "threads": 1}
-    return {"environment": facts, "epochs": EPOCHS, "seeds": list(seeds), "runs": runs}
+    return {"environment": environment(), "epochs": EPOCHS, "seeds": list(seeds), "runs": runs}
+
+
+def environment():
+    """What it was measured on."""
+    versions = {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {**versions, "device": f"{platform.machine()} CPU", "threads": 1}
 
 
 if __name__ == "__main__":

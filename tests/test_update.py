@@ -137,3 +137,18 @@ def test_projected_gradients_still_make_radial_updates_with_momentum():
         found[project] = cosine(model.head.weight.detach() - before, before)
     assert found["gradient"] > 0.01
     assert found["update"] < 1e-4
+
+
+@pytest.mark.parametrize(("project", "added"), [("gradient", 1 / (1 - 0.9) ** 2), ("update", 1 / (1 - 0.9**2))])
+def test_gradients_that_point_anywhere_lengthen_a_weight_as_the_document_says(project, added):
+    """By η²‖g‖² times this to the square of its length, a step of SGD with momentum 0.9."""
+    generator, rate = torch.Generator().manual_seed(0), 1e-3
+    weight = torch.nn.functional.normalize(torch.randn(2000, generator=generator, dtype=torch.float64), dim=0)
+    optimizer = optim.SGD([weight.requires_grad_()], rate, momentum=0.9)
+    orthograd.attach(optimizer, project=project)
+    squares = []
+    for _ in range(3000):
+        weight.grad = torch.nn.functional.normalize(torch.randn(2000, generator=generator, dtype=torch.float64), dim=0)
+        optimizer.step()
+        squares.append(float(weight.detach().square().sum()))
+    assert (squares[-1] - squares[199]) / 2800 == pytest.approx(added * rate**2, rel=0.02)

@@ -137,6 +137,15 @@ EXPERIMENTS = {
             answers="wideresnet_28_10",
         ),
         Experiment(
+            "resnet50_steps",
+            "ResNet-50, other forms",
+            "Are steps too large for ⊥Grad there? Its head ends longer than SGD's. Where the update itself is "
+            "projected, with norms or without, it should not. Planned after the results had been seen.",
+            "resnet50",
+            5,
+            (*PAIR, "orthograd_update", "orthograd_update_weight"),
+        ),
+        Experiment(
             "layers",
             "Which layers carry the effect, ResNet-18",
             "How much of it is left when ⊥Grad acts on one kind of parameters alone?",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
 from ..report.comparison import ArmPair
@@ -23,11 +23,18 @@ from .readings import other_readings
 from .settings import NETWORKS, SETTINGS
 from .statements import checked
 
-RELIABILITY = ("table1", "extended", "wideresnet")
-SEVERITY = {"corruption": OVER_SEVERITY, "wideresnet": OVER_SEVERITY, "extended": ("top1_accuracy", "loss", "ece")}
+RELIABILITY = ("table1", "extended", "wideresnet", "resnet50")
+SEVERITY: dict[str, tuple[str, ...]] = dict.fromkeys(("corruption", "wideresnet", "resnet50"), OVER_SEVERITY)
+SEVERITY |= {"extended": ("top1_accuracy", "loss", "ece")}
 
-OWN_TOO = ("corruption", "extended")
-"""Experiments of which the paper has too few numbers, or none."""
+IMAGES = ("clean", "shifted")
+OWN_TOO: dict[str, tuple[str, ...]] = {
+    "corruption": IMAGES,
+    "extended": IMAGES,
+    "wideresnet": ("shifted",),
+    "resnet50": ("shifted",),
+}
+"""Experiments of which the paper has too few numbers, or none, and on which images."""
 
 
 def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
@@ -41,8 +48,9 @@ def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     if answer is not None:
         yield from _numbers(experiment, answer)
     yield from _words(experiment, evidence)
-    if is_begun(experiment, evidence) and (experiment.name in OWN_TOO or experiment.answers is None):
-        yield from _own_tables(experiment, evidence)
+    images = IMAGES if experiment.answers is None else OWN_TOO.get(experiment.name, ())
+    if is_begun(experiment, evidence) and images:
+        yield from _own_tables(experiment, evidence, images)
     yield from _underconfident(experiment, evidence)
     if experiment.name == "temperature":
         yield from _fitted_on_test(experiment, evidence)
@@ -158,26 +166,29 @@ def _words(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
         yield table(("the paper, in our words", "checked by", "found", "verdict"), rows)
 
 
-def _own_tables(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """Every arm beside the first, on clean and on corrupted images; several of them in a picture, too."""
+def _own_tables(experiment: Experiment, evidence: Evidence, images: Sequence[str]) -> Iterator[Block]:
+    """Every arm beside the first, on clean images, corrupted ones or both; several of them in a picture, too."""
     known = _by_title(experiment, evidence)
     if (picture := arms_picture(f"{experiment.name}-arms", known, names_of(experiment)[0])) is not None:
         yield picture
-    yield from _effects(known, ("arm", names_of(experiment)[0], "this arm"), "test images")
+    yield from _effects(known, ("arm", names_of(experiment)[0], "this arm"), "test images", images)
     on_top = {ARMS[arm].title: evidence.pair(experiment, top, beside=arm) for arm, top in experiment.on_top.items()}
     names = ("on top of", "without ⊥Grad", "with ⊥Grad")
-    yield from _effects(_with_enough(on_top), names, "test images, arms with ⊥Grad on top beside the same without")
+    words = "test images, arms with ⊥Grad on top beside the same without"
+    yield from _effects(_with_enough(on_top), names, words, images)
     yield from _first_looks(experiment, evidence)
 
 
-def _effects(pairs: Mapping[str, ArmPair], names: tuple[str, str, str], words: str) -> Iterator[Block]:
-    """A table for clean images and one for corrupted ones, where there is anything; with seeds, where these differ."""
+def _effects(
+    pairs: Mapping[str, ArmPair], names: tuple[str, str, str], words: str, images: Sequence[str]
+) -> Iterator[Block]:
+    """A table for each kind of images, where there is anything; with seeds, where these differ."""
     if len({len(pair.seeds) for pair in pairs.values()}) > 1:
         pairs = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in pairs.items()}
-    for images in ("clean", "shifted"):
-        found = {title: differences_of(pair, shown(images)) for title, pair in pairs.items()}
+    for kind in images:
+        found = {title: differences_of(pair, shown(kind)) for title, pair in pairs.items()}
         if any(found.values()):
-            yield Words(f"{'Clean' if images == 'clean' else 'Corrupted'} {words}:")
+            yield Words(f"{'Clean' if kind == 'clean' else 'Corrupted'} {words}:")
             yield effects_table(found, names)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 LAYERS = ("head", "norm_scale", "norm_shift", "convolution")
 """Kinds of parameters that ⊥Grad can be confined to; what each is says `orthograd.training.layers`."""
+CHOICES = (*LAYERS, "weight")
+"""And all that have two dimensions or more, which spares biases, and the scales and shifts of norms."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,10 @@ class Arm:
     decayed: str = ""
 
     def __post_init__(self) -> None:
-        if self.decayed and self.decayed not in LAYERS:
-            raise ValueError(f"expected decayed among {', '.join(LAYERS)}, got {self.decayed}")
-        if self.only and (self.only not in LAYERS or self.orthogonal is None):
-            raise ValueError(f"expected only among {', '.join(LAYERS)}, of an arm with ⊥Grad, got {self.only}")
+        if self.decayed and self.decayed not in CHOICES:
+            raise ValueError(f"expected decayed among {', '.join(CHOICES)}, got {self.decayed}")
+        if self.only and (self.only not in CHOICES or self.orthogonal is None):
+            raise ValueError(f"expected only among {', '.join(CHOICES)}, of an arm with ⊥Grad, got {self.only}")
 
 
 def _with_orthograd(arm: Arm) -> Arm:
@@ -58,6 +60,10 @@ ARMS = {
     "orthograd_norm_scale": Arm("⊥Grad, scales", "batch-norm scales alone", orthogonal={}, only="norm_scale"),
     "orthograd_norm_shift": Arm("⊥Grad, shifts", "batch-norm shifts alone", orthogonal={}, only="norm_shift"),
     "orthograd_convolution": Arm("⊥Grad, convolutions", "their weights alone", orthogonal={}, only="convolution"),
+    "orthograd_weight": Arm("⊥Grad, vectors spared", "biases and norms left alone", orthogonal={}, only="weight"),
+    "orthograd_update_weight": Arm(
+        "⊥Grad of the update, vectors spared", "biases and norms left alone", {"project": "update"}, only="weight"
+    ),
     "spared": _SPARED,
     "spared_orthograd": _with_orthograd(_SPARED),
 }

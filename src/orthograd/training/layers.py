@@ -16,7 +16,7 @@ from .arms import LAYERS
 
 
 def parameters_of(model: nn.Module, kind: str) -> list[Tensor]:
-    """The parameters of one kind; the head is the last linear layer, with its bias.
+    """The parameters of one kind; the head is the last linear layer, with its bias; a "weight" is what is no vector.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
     >>> [tuple(parameter.shape) for parameter in parameters_of(model, "head")]
@@ -33,6 +33,8 @@ def _of_kind(model: nn.Module, kind: str) -> list[Tensor]:
     if kind == "head":
         heads = [layer for layer in layers if isinstance(layer, nn.Linear)]
         return list(heads[-1].parameters()) if heads else []
+    if kind == "weight":
+        return [parameter for parameter in model.parameters() if parameter.ndim > 1]
     if kind == "convolution":
         return [layer.weight for layer in layers if isinstance(layer, _ConvNd)]
     name = {"norm_scale": "weight", "norm_shift": "bias"}[kind]
