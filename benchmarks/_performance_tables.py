@@ -73,7 +73,10 @@ def overheads() -> str:
         if claim["what"].startswith("⊥Grad's epoch over SGD's, "):
             both = claim, before[claim["what"]]
             reach = f"≤ {claim['reach']:g}" + ("" if all(each["holds"] for each in both) else ", **not reached**")
-            values = (f"{each['value']:.3f}" for each in both)
+            values = (
+                " to ".join(f"{value:.3f}" for value in (*each["others"].values(),) or (each["value"],))
+                for each in both
+            )
             rows.append([claim["what"].removeprefix("⊥Grad's epoch over SGD's, "), *values, reach])
     return table(["⊥Grad's epoch over SGD's, in packs", "last measured", "the time before", "to reach"], rows)
 

@@ -81,7 +81,8 @@ def test_a_judge_gets_ready_once_all_of_the_first_runs_train(store, monkeypatch,
             assert device == "cpu" or config["seed"] > 2 or epoch == 1 or heard.wait(10)
         return {}
 
-    def prepare(config):
+    def prepare(config, *, is_late):
+        assert not is_late()
         made.append(len(begun))
         heard.set()
         raise RuntimeError("whoever is judged first will meet it")

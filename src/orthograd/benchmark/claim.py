@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Claim:
-    """``value`` is ours; ``reach`` the bound it must not pass, None where there is none; ``others`` our peers'."""
+    """``value`` is ours, ``reach`` the bound it must not pass, if there is one, ``others`` our peers', or extremes."""
 
     what: str
     value: float

@@ -81,10 +81,18 @@ class _Judge:
         self._config, self._runs = config, runs
         self._training: set[str] = set()
         self._thread: threading.Thread | None = None
+        self._is_late = threading.Event()
+        if config.get("device") != "cuda":
+            self._is_late.set()
 
     def notice(self, event: Event) -> None:
-        """Begin when all of the first runs have come through an epoch: none then waits to be set up."""
-        if event.kind != "progress" or self._thread is not None or self._config.get("device") != "cuda":
+        """Begin when all of the first runs have come through an epoch: none then waits to be set up.
+
+        Not after a network has been judged, by whom all of it was done.
+        """
+        if event.kind == "finished":
+            self._is_late.set()
+        if event.kind != "progress" or self._thread is not None or self._is_late.is_set():
             return
         self._training.add(event.hash)
         if len(self._training) == self._runs:
@@ -92,6 +100,8 @@ class _Judge:
             self._thread.start()
 
     def stop(self) -> None:
+        """Wait for no more than what the compiler is at."""
+        self._is_late.set()
         if self._thread is not None:
             self._thread.join()
 
@@ -99,7 +109,7 @@ class _Judge:
         from ..training.prediction import prepare
 
         with suppress(Exception):  # the first network to be judged meets it again, and tells
-            prepare(Settings.from_dict(self._config))
+            prepare(Settings.from_dict(self._config), is_late=self._is_late.is_set)
 
 
 class _Stopped(BaseException):

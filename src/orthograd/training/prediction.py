@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from threading import Lock
 
@@ -51,8 +52,8 @@ def _predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor
 
 
 @torch.no_grad()
-def prepare(config: Config) -> None:
-    """Do what judging networks of this kind on a GPU takes but once: compile, and make the images."""
+def prepare(config: Config, *, is_late: Callable[[], bool] = lambda: False) -> None:
+    """Do what judging networks of this kind on a GPU takes but once, unless it is late: compile, and make images."""
     from .graphs import network_on_gpu
 
     if config.shifts != "cifar10c":
@@ -61,10 +62,12 @@ def prepare(config: Config) -> None:
     with torch.cuda.stream(torch.cuda.Stream()), _ONE_AT_A_TIME:
         sets = judged_by(config, data)
         with SETTING_UP:
+            if is_late():
+                return
             model, (_, images) = network_on_gpu(config, data).eval(), next(sets)
             logits(model, data, images, config, is_compiled=True)
-        for _ in sets:
-            pass
+        if not is_late():
+            next(sets, None)  # makes all of them
         torch.cuda.current_stream().synchronize()
 
 
