@@ -11,7 +11,7 @@ import torch
 
 from orthograd.models import MODELS
 from orthograd.training import ARMS, Arm, Config
-from orthograd.training.arms import CHOICES, LAYERS
+from orthograd.training.arms import KINDS, LAYERS
 from orthograd.training.layers import parameters_of
 from orthograd.training.objective import loss, optimizer_of
 
@@ -63,7 +63,7 @@ def test_what_a_network_lacks_is_named():
         parameters_of(MODELS["cnn"]((1, 8, 8), 10), "norm_scale")
 
 
-@pytest.mark.parametrize("kind", CHOICES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_orthograd_acts_on_that_kind_and_on_nothing_else(kind):
     torch.manual_seed(0)
     network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)

@@ -8,7 +8,7 @@ from typing import Any
 
 LAYERS = ("head", "norm_scale", "norm_shift", "convolution")
 """Kinds of parameters that ⊥Grad can be confined to; what each is says `orthograd.training.layers`."""
-CHOICES = (*LAYERS, "weight")
+KINDS = (*LAYERS, "weight")
 """And all that have two dimensions or more, which spares biases, and the scales and shifts of norms."""
 
 
@@ -30,10 +30,10 @@ class Arm:
     decayed: str = ""
 
     def __post_init__(self) -> None:
-        if self.decayed and self.decayed not in CHOICES:
-            raise ValueError(f"expected decayed among {', '.join(CHOICES)}, got {self.decayed}")
-        if self.only and (self.only not in CHOICES or self.orthogonal is None):
-            raise ValueError(f"expected only among {', '.join(CHOICES)}, of an arm with ⊥Grad, got {self.only}")
+        if self.decayed and self.decayed not in KINDS:
+            raise ValueError(f"expected decayed among {', '.join(KINDS)}, got {self.decayed}")
+        if self.only and (self.only not in KINDS or self.orthogonal is None):
+            raise ValueError(f"expected only among {', '.join(KINDS)}, of an arm with ⊥Grad, got {self.only}")
 
 
 def _with_orthograd(arm: Arm) -> Arm:
