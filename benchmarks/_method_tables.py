@@ -12,6 +12,7 @@ from orthograd.diagnosis.result import Diagnosis, Row
 from orthograd.diagnosis.text import aligned
 from orthograd.paper.bundles import bundle_path, read_bundle
 from orthograd.paper.norms import norm_of
+from orthograd.paper.turning import stretches_of
 from orthograd.report.comparison import ArmPair
 from orthograd.statistics import compare_table, difference_interval
 
@@ -77,6 +78,17 @@ LENGTHS = (
     ("resnet18_adamw", "orthograd", "ResNet-18, AdamW"),
 )
 """Settings and arms of the reproduction whose heads are compared with those without ⊥Grad, where there are runs."""
+SPARED = {
+    **{name: EXPECTED[name] for name in ("accuracy, %", "max \\|logit\\|")},
+    "confidence − accuracy": (
+        lambda run: run["metrics"]["clean"]["max_softmax"] - run["metrics"]["clean"]["top1_accuracy"] / 100,
+        "+.3f",
+    ),
+    **{name: EXPECTED[name] for name in ("loss", "ECE", "ECE, corrupted images")},
+    "training loss, lowest tenth of the epochs": (lambda run: min(stretches_of(run["losses"])), ".3f"),
+    "training loss, last tenth": (lambda run: stretches_of(run["losses"])[-1], ".3f"),
+    "‖head‖ at the end": (lambda run: norm_of(run, "head", "end"), ".2f"),
+}
 LEARNED = 50
 """Percent of the digits: a network that knows fewer is said not to have learned."""
 SHOWN = ("11.weight", "5.weight", "4.weight", "4.bias")
@@ -91,14 +103,19 @@ def expected() -> str:
     """What ⊥Grad changed in every setting of the reproduction that both arms were run in."""
     columns = {}
     for setting, title in SETTINGS.items():
-        paths = [bundle_path(ROOT / "docs/results/reproduction", setting, arm) for arm in ("baseline", "orthograd")]
-        if all(path.exists() for path in paths):
-            pair = ArmPair.of(
-                [run for path in paths for run in read_bundle(path)], baseline="baseline", candidate="orthograd"
-            )
+        pair = reproduced(setting, "baseline", "orthograd")
+        if pair is not None:
             columns[f"{title}, {len(pair.seeds)} seeds"] = pair.baseline, pair.candidate
     rows = [[name, *(change(arms, *how) for arms in columns.values())] for name, how in EXPECTED.items()]
     return table(["without → with ⊥Grad", *columns], rows)
+
+
+def reproduced(setting: str, baseline: str, candidate: str) -> ArmPair | None:
+    """Two arms of the reproduction in a setting; None where there are no runs of one."""
+    paths = [bundle_path(ROOT / "docs/results/reproduction", setting, arm) for arm in (baseline, candidate)]
+    if not all(path.exists() for path in paths):
+        return None
+    return ArmPair.of([run for path in paths for run in read_bundle(path)], baseline=baseline, candidate=candidate)
 
 
 def mean_over_shifts(run: dict, metric: str) -> float | None:
@@ -138,10 +155,8 @@ def lengths() -> str:
     """How long the head gets, and how large logits, by the runs of the reproduction; and how training began."""
     rows = []
     for setting, arm, title in LENGTHS:
-        paths = [bundle_path(ROOT / "docs/results/reproduction", setting, name) for name in ("baseline", arm)]
-        if all(path.exists() for path in paths):
-            runs = [run for path in paths for run in read_bundle(path)]
-            pair = ArmPair.of(runs, baseline="baseline", candidate=arm)
+        pair = reproduced(setting, "baseline", arm)
+        if pair is not None:
             first = f"{fmean(run['losses'][0] for run in pair.baseline):.2f}"
             before = f"{fmean(norm_of(run, 'head', 'start') for run in pair.baseline):.2f}"
             arms = pair.baseline, pair.candidate
@@ -156,6 +171,17 @@ def lengths() -> str:
         "max \\|logit\\|",
     ]
     return table(header, rows)
+
+
+def spared() -> str:
+    """What is left of ⊥Grad's doing on all labels where only convolutions decay."""
+    columns = {
+        "all weights decay": reproduced("resnet18_all_labels", "baseline", "orthograd"),
+        "convolutions alone": reproduced("resnet18_all_labels", "spared", "spared_orthograd"),
+    }
+    arms = {title: (pair.baseline, pair.candidate) for title, pair in columns.items() if pair is not None}
+    rows = [[name, *(change(pair, *how) for pair in arms.values())] for name, how in SPARED.items()]
+    return table(["all labels, without → with ⊥Grad", *arms], rows)
 
 
 def large_steps() -> str:

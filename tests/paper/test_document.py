@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import xml.dom.minidom
 from pathlib import Path
@@ -47,6 +48,18 @@ def test_without_any_record_everything_is_missing(tmp_path):
     assert " | reproduced |" not in text.split("## The paper")[1]
     assert "No records yet, so nothing can be said." in text
     assert main(["--docs", str(tmp_path), "--check"]) == 0
+
+
+@pytest.mark.parametrize(("metric", "name"), [("ECE", "ECE"), ("accuracy, %", "accuracy")])
+@pytest.mark.parametrize("title", ["Table 1: ResNet-18", "WideResNet-28-10", "ResNet-50"])
+def test_a_difference_has_one_verdict_on_the_page(title, metric, name):
+    """Corrected for the rows of its table, in the summary as well."""
+    text = (ROOT / "docs" / NAME).read_text()
+    part = text.partition(f"\n### {title}\n")[2].partition("\n### ")[0]
+    row = next(line for line in part.splitlines() if line.startswith(f"| {metric} | ") and line.count(" | ") == 9)
+    summary = next(line for line in text.splitlines() if line.startswith(f"- {title}, ⊥Grad against SGD, "))
+    verdict = row.split(" | ")[8]
+    assert re.search(rf"{name} \S+ → \S+ (?:% )?\({verdict}\)", summary)
 
 
 def test_numbers_of_the_paper_stand_beside_ours_with_a_verdict(docs):

@@ -60,6 +60,19 @@ def test_a_kind_that_is_shorter_is_told():
     assert rows["batch-norm shifts"][5] == "0.500"
 
 
+def test_arms_that_spare_decay_are_compared_with_each_other():
+    runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["spared"].configs()]
+    longer = {"baseline": 1.0, "orthograd": 0.5, "spared": 2.0, "spared_orthograd": 3.0}
+    found = {}
+    for run in runs:
+        factor = longer[run["config"]["arm"]] * (1 + 0.01 * run["config"]["seed"])
+        found[run["hash"]] = with_lengths(run, {**LENGTHS, "head": 3 * factor})
+    heads = [row for row in table_of(Evidence(found)).rows if row[1] == "head"]
+    assert [row[0] for row in heads] == ["`resnet18_all_labels`, 3 seeds", "`resnet18_all_labels`, `spared`, 3 seeds"]
+    assert [row[5] for row in heads] == ["0.500", "1.500"]
+    assert [row[-1] for row in heads] == ["shorter", "longer"]
+
+
 def test_runs_of_a_small_try_are_told_once_and_kinds_that_are_missing_not_at_all():
     scale = Scale(seeds=2, epochs=1, model="mlp", dataset="digits", labels_per_class=10, shifts="none", device="cpu")
     runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["table1"].configs(scale)]

@@ -14,9 +14,9 @@ FALLING = [1.0 / epoch for epoch in range(1, 101)]
 TURNING = [1.0 / epoch + max(0, epoch - 40) / 100 for epoch in range(1, 101)]
 
 
-def blocks(losses, seeds=3):
+def blocks(losses, seeds=3, experiment="full_data"):
     runs = []
-    for config in EXPERIMENTS["full_data"].configs():
+    for config in EXPERIMENTS[experiment].configs():
         if config.seed < seeds:
             runs.append(made_run(config.as_dict(), {}) | {"losses": losses[config.arm]})
     return list(turning_part(Evidence({run["hash"]: run for run in runs})))
@@ -34,6 +34,21 @@ def test_a_loss_that_rises_again_is_told_by_how_much():
     assert turned[2].startswith(f"{lowest:.4f} ")
     assert turned[4].startswith(f"{last:.4f} ")
     assert turned[5].startswith(f"{last / lowest:.1f} ")
+
+
+def test_what_sparing_decay_does_stands_beside_it():
+    losses = {"baseline": FALLING, "orthograd": TURNING, "spared": FALLING, "spared_orthograd": FALLING}
+    found = blocks(losses, experiment="spared")
+    (told,) = (block for block in found if isinstance(block, Table))
+    assert [row[0].partition(", ")[2] for row in told.rows] == [
+        "SGD",
+        "⊥Grad",
+        "decay spared",
+        "decay spared and ⊥Grad",
+    ]
+    assert [row[3] for row in told.rows] == ["10 (10 to 10)", "4 (4 to 4)", "10 (10 to 10)", "10 (10 to 10)"]
+    (picture,) = (block for block in found if isinstance(block, Picture))
+    assert "All 50,000 labels, 3 seeds; All 50,000 labels, decay spared, 3 seeds" in picture.words
 
 
 def test_a_loss_of_zero_breaks_nothing():

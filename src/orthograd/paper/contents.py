@@ -139,13 +139,23 @@ def _when(evidence: Evidence) -> Iterator[Block]:
         for arm in experiment.arms[1:]:
             pair = evidence.pair(experiment, arm)
             if pair is not None:  # the first experiment of a setting that has the pair has the most seeds
-                found.setdefault((experiment.setting, *pair.arms), _in_short(experiment, arm, pair))
+                rows = _rows_of(experiment, pair, evidence)
+                found.setdefault((experiment.setting, *pair.arms), _in_short(experiment, arm, pair, rows))
     yield Items(tuple(found.values()) or ("No records yet, so nothing can be said.",))
 
 
-def _in_short(experiment: Experiment, arm: str, pair: ArmPair) -> str:
+def _rows_of(experiment: Experiment, pair: ArmPair, evidence: Evidence) -> list[str]:
+    """What the experiment's own table corrects over, so that the page has one verdict of a difference, not two."""
+    answer, usual = answer_of(experiment, evidence), shown("clean")
+    if answer is None or answer.pair is None or answer.pair.arms != pair.arms:
+        return usual
+    rows = [row.quantity for row in answer.section.rows]
+    return rows if {"clean.ece", "clean.top1_accuracy"} <= set(rows) else usual
+
+
+def _in_short(experiment: Experiment, arm: str, pair: ArmPair, rows: list[str]) -> str:
     """One arm against the first, in a line."""
-    clean = differences_of(pair, shown("clean"))
+    clean = differences_of(pair, rows)
     ece, accuracy = clean["clean.ece"], clean["clean.top1_accuracy"]
     return (
         f"{experiment.title}, {name_of(experiment, arm)} against {names_of(experiment)[0]}, {len(pair.seeds)} seeds: "

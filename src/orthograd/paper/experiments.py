@@ -10,6 +10,8 @@ from ..training import Config
 from .settings import Scale
 
 PAIR = ("baseline", "orthograd")
+FOLLOWED = (PAIR, ("spared", "spared_orthograd"))
+"""Of these it is told how long weights get, and how the training loss goes: ⊥Grad as usual, and against less decay."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,15 @@ EXPERIMENTS = {
             "changes nothing that the network says. Planned after the results had been seen.",
             "resnet18_all_labels",
             3,
+            (*PAIR, "spared", "spared_orthograd"),
+        ),
+        Experiment(
+            "spared_table1",
+            "Table 1, decay spared",
+            "Does what ⊥Grad does in table 1 need weight decay, as what it does in many steps? Planned after the "
+            "results had been seen.",
+            "resnet18_bf16",
+            10,
             (*PAIR, "spared", "spared_orthograd"),
         ),
         Experiment(

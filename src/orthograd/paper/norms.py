@@ -11,8 +11,7 @@ from ..report.page.tables import typeset
 from .blocks import Block, Heading, Words, table
 from .differences import differences
 from .evidence import Evidence, Record
-from .experiments import EXPERIMENTS, PAIR
-from .parts import names_of
+from .experiments import FOLLOWED, PAIR
 
 KINDS = {
     "head": "head",
@@ -24,7 +23,8 @@ KINDS = {
 
 def norms_part(evidence: Evidence) -> Iterator[Block]:
     """A table over all settings of our networks in which both arms have two seeds or more."""
-    pairs = {setting: pair for setting in evidence.settings() if (pair := _pair(setting, evidence)) is not None}
+    followed = [(setting, arms) for setting in evidence.settings() for arms in FOLLOWED]
+    pairs = {case: pair for case in followed if (pair := _pair(*case, evidence)) is not None}
     if not pairs:
         return
     yield Heading(3, "What ends up shorter")
@@ -35,26 +35,27 @@ def norms_part(evidence: Evidence) -> Iterator[Block]:
         "pairs; p corrected by Holm's rule for the rows of each pair of records. Looked for after the results had been "
         "seen."
     )
-    names = names_of(EXPERIMENTS["table1"])
-    header = ("records", "‖w‖ of", "before", *names, "ratio", "difference (95 %)", "p, paired", "p, Holm")
-    yield table((*header, f"{names[1]}'s is"), (row for setting, pair in pairs.items() for row in _rows(setting, pair)))
+    arms = "without ⊥Grad", "with ⊥Grad"
+    header = ("records", "‖w‖ of", "before", *arms, "ratio", "difference (95 %)", "p, paired", "p, Holm", "with it is")
+    yield table(header, (row for (setting, _), pair in pairs.items() for row in _rows(setting, pair)))
 
 
-def _pair(setting: str, evidence: Evidence) -> ArmPair | None:
+def _pair(setting: str, arms: tuple[str, str], evidence: Evidence) -> ArmPair | None:
     """Both arms, if every run tells of its parameters, and they are those of a network of ours."""
-    runs = [run for arm in PAIR for run in evidence.of_setting(setting, arm)]
+    runs = [run for arm in arms for run in evidence.of_setting(setting, arm)]
     is_told = all(run.get("diagnosis") and _kinds(run) for run in runs)
-    return ArmPair.if_enough(runs, *PAIR) if is_told else None
+    return ArmPair.if_enough(runs, *arms) if is_told else None
 
 
 def _rows(setting: str, pair: ArmPair) -> Iterator[list[str]]:
-    arms = pair.baseline, pair.candidate
+    arms, usual = (pair.baseline, pair.candidate), pair.arms[0]
+    case = setting if usual == PAIR[0] else f"{setting}`, `{usual}"
     ends = {kind: tuple([norm_of(run, kind, "end") for run in arm] for arm in arms) for kind in KINDS}
     found = differences({kind: (first, second) for kind, (first, second) in ends.items() if any(first)}, margins={})
     for kind, row in found.items():
         low, high = row.interval
         yield [
-            f"`{setting}`, {len(pair.seeds)} seeds",
+            f"`{case}`, {len(pair.seeds)} seeds",
             KINDS[kind],
             f"{fmean(norm_of(run, kind, 'start') for run in pair.baseline):.3f}",
             *(f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(row.means, row.deviations, strict=True)),

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from ..report.comparison import ArmPair
 from .blocks import Block, Heading, Words, table
 from .evidence import Evidence, Record
-from .experiments import EXPERIMENTS, PAIR, Experiment
+from .experiments import EXPERIMENTS, FOLLOWED, Experiment
 from .figures import training_picture
 from .parts import name_of
 
@@ -20,38 +20,40 @@ STRETCHES = 10
 
 def turning_part(evidence: Evidence) -> Iterator[Block]:
     """A picture and a table of all settings in which both arms have two seeds or more, and epochs enough."""
-    pairs = {setting: pair for setting in evidence.settings() if (pair := _pair(setting, evidence)) is not None}
+    followed = [(setting, arms) for setting in evidence.settings() for arms in FOLLOWED]
+    pairs = {case: pair for case in followed if (pair := _pair(*case, evidence)) is not None}
     if not pairs:
         return
     yield Heading(3, "Does the training loss rise again?")
     yield Words(
         "The training loss as the mean over each tenth of the epochs: the lowest tenth, which one that is, the last "
         "tenth, and how many times the lowest it is; medians (ranges) over runs. Where it rises far with ⊥Grad and not "
-        "without, the network unlearns what it knew. Probably weight decay goes on shortening what the gradient may no "
-        "longer lengthen; that is still to be tested. Looked for after the results had been seen."
+        "without, the network unlearns what it knew: weight decay goes on shortening what the gradient may no longer "
+        "lengthen, so that it should not rise where decay is spared. Looked for after the results had been seen."
     )
-    experiments = {setting: _first_with(setting, evidence) for setting in pairs}
-    shown = {each.title: pairs[setting] for setting, each in experiments.items() if setting == each.setting}
+    experiments = {case: _first_with(*case, evidence) for case in pairs}
+    shown = {each.title: pairs[case] for case, each in experiments.items() if case[0] == each.setting}
     yield training_picture("training-losses", shown, ("without ⊥Grad", "with ⊥Grad"))
     yield table(
         ("records", "runs", "lowest tenth", "number", "last tenth", "times the lowest"),
         (
-            [f"`{setting}`, {name_of(experiments[setting], arm)}", str(len(runs)), *_cells(runs)]
-            for setting, pair in pairs.items()
-            for arm, runs in zip(PAIR, (pair.baseline, pair.candidate), strict=True)
+            [f"`{setting}`, {name_of(experiments[setting, arms], arm)}", str(len(runs)), *_cells(runs)]
+            for (setting, arms), pair in pairs.items()
+            for arm, runs in zip(arms, (pair.baseline, pair.candidate), strict=True)
         ),
     )
 
 
-def _pair(setting: str, evidence: Evidence) -> ArmPair | None:
+def _pair(setting: str, arms: tuple[str, str], evidence: Evidence) -> ArmPair | None:
     """Both arms, where all runs have the same number of epochs, and ten of them or more."""
-    runs = [run for arm in PAIR for run in evidence.of_setting(setting, arm)]
+    runs = [run for arm in arms for run in evidence.of_setting(setting, arm)]
     lengths = {len(run["losses"]) for run in runs}
-    return ArmPair.if_enough(runs, *PAIR) if len(lengths) == 1 and min(lengths) >= STRETCHES else None
+    return ArmPair.if_enough(runs, *arms) if len(lengths) == 1 and min(lengths) >= STRETCHES else None
 
 
-def _first_with(setting: str, evidence: Evidence) -> Experiment:
-    return next(each for each in EXPERIMENTS.values() if setting in each.settings(evidence.scale))
+def _first_with(setting: str, arms: tuple[str, str], evidence: Evidence) -> Experiment:
+    having = (each for each in EXPERIMENTS.values() if set(arms) <= set(each.arms))
+    return next(each for each in having if setting in each.settings(evidence.scale))
 
 
 def stretches_of(losses: Sequence[float]) -> list[float]:
