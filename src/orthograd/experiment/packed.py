@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 
 from ..training import Config as Settings
 from .events import Event
@@ -108,8 +108,10 @@ class _Judge:
     def _prepare(self) -> None:
         from ..training.prediction import prepare
 
-        with suppress(Exception):  # the first network to be judged meets it again, and tells
+        try:
             prepare(Settings.from_dict(self._config), is_late=self._is_late.is_set)
+        except Exception as error:  # the first network to be judged meets it again, or does better
+            warnings.warn(f"not ready to judge, so that the first networks wait: {error!r}", stacklevel=2)
 
 
 class _Stopped(BaseException):

@@ -79,14 +79,26 @@ def _compiled_loss(name: str) -> Callable[[Network, Tensor, Tensor, float, float
 
 
 def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    fused = torch.compile(function, dynamic=False)
+
+    def compute(*arguments: object) -> Tensor:
+        _allow_many_forms()
+        found: Tensor = fused(*arguments)
+        return found
+
+    return compute
+
+
+def _allow_many_forms() -> None:
     """For many networks, precisions and losses: to dynamo all are one function, whose ninth form it leaves as it is.
 
-    That one would train more slowly, and end in other bits than alone in a process.
+    That one would train more slowly, and end in other bits than alone in a process. Since PyTorch 2.12 each thread has
+    a limit of its own.
     """
     limits = torch._dynamo.config
     name = "recompile_limit" if hasattr(limits, "recompile_limit") else "cache_size_limit"  # its name before 2.6
-    setattr(limits, name, max(getattr(limits, name), FORMS))
-    return torch.compile(function, dynamic=False)
+    if getattr(limits, name) < FORMS:
+        setattr(limits, name, FORMS)
 
 
 def _forward(name: str) -> Forward:
