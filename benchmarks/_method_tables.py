@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Callable
-from itertools import product
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from _markdown import ROOT, table
@@ -78,7 +77,7 @@ LENGTHS = (
     ("resnet18_adamw", "orthograd", "ResNet-18, AdamW"),
 )
 """Settings and arms of the reproduction whose heads are compared with those without ⊥Grad, where there are runs."""
-SPARED = {
+SPARED_ROWS = {
     **{name: EXPECTED[name] for name in ("accuracy, %", "max \\|logit\\|")},
     "confidence − accuracy": (
         lambda run: run["metrics"]["clean"]["max_softmax"] - run["metrics"]["clean"]["top1_accuracy"] / 100,
@@ -88,6 +87,19 @@ SPARED = {
     "training loss, lowest tenth of the epochs": (lambda run: min(stretches_of(run["losses"])), ".3f"),
     "training loss, last tenth": (lambda run: stretches_of(run["losses"])[-1], ".3f"),
     "‖head‖ at the end": (lambda run: norm_of(run, "head", "end"), ".2f"),
+}
+STEPPED = {
+    "baseline": "SGD",
+    "orthograd": "⊥Grad of the gradient",
+    "orthograd_weight": "⊥Grad of the gradient, vectors spared",
+    "orthograd_update": "⊥Grad of the update",
+    "orthograd_update_weight": "⊥Grad of the update, vectors spared",
+}
+"""Arms of docs/results/large-steps.json that were run at all rates."""
+HIDDEN = {
+    "CNN with batch norm, rate 0.1": "as it is",
+    "CNN with batch norm, rate 0.1, leaky": "leaky ReLU in the hidden layer",
+    "CNN with batch norm, rate 0.1, norm in the hidden layer": "batch norm there, too",
 }
 LEARNED = 50
 """Percent of the digits: a network that knows fewer is said not to have learned."""
@@ -180,21 +192,43 @@ def spared() -> str:
         "convolutions alone": reproduced("resnet18_all_labels", "spared", "spared_orthograd"),
     }
     arms = {title: (pair.baseline, pair.candidate) for title, pair in columns.items() if pair is not None}
-    rows = [[name, *(change(pair, *how) for pair in arms.values())] for name, how in SPARED.items()]
+    rows = [[name, *(change(pair, *how) for pair in arms.values())] for name, how in SPARED_ROWS.items()]
     return table(["all labels, without → with ⊥Grad", *arms], rows)
 
 
 def large_steps() -> str:
     """Rates that are larger than the recipe's: from the record of benchmarks/large_steps.py."""
-    rows = [[case, *map(means, arms.values())] for case, arms in record("large-steps.json")["runs"].items()]
-    titles = (f"⊥Grad of the {of}{but}" for of, but in product(("gradient", "update"), ("", ", vectors spared")))
-    return table(["accuracy, %; ECE; ‖head‖", "SGD", *titles], rows)
+    runs = {case: arms for case, arms in record("large-steps.json")["runs"].items() if case not in list(HIDDEN)[1:]}
+    rows = [[case, *(means(arms[arm]) for arm in STEPPED)] for case, arms in runs.items()]
+    return table(["accuracy, %; ECE; ‖head‖", *STEPPED.values()], rows)
+
+
+def hidden_units() -> str:
+    """Where runs fail, how many learned, and which part of their hidden units is off: from the same record."""
+    runs = record("large-steps.json")["runs"]
+    rows = [[title, *(deaths(runs[case][arm]) for arm in STEPPED)] for case, title in HIDDEN.items()]
+    return table(["learned; units off, of these and of others", *STEPPED.values()], rows)
+
+
+def deaths(runs: list[dict[str, float]]) -> str:
+    """How many learned, medians of the share of hidden units that is off, and how many diverged."""
+    off: dict[bool | None, list[float]] = {True: [], False: [], None: []}
+    for run in runs:
+        off[has_learned(run)].append(run["off"])
+    shares = (f"{100 * median(off[learned]):.0f} %" if off[learned] else "–" for learned in (True, False))
+    diverged = f"; {len(off[None])} diverged" if off[None] else ""
+    return f"{len(off[True])} of {len(runs)}; {', '.join(shares)}{diverged}"
+
+
+def has_learned(run: dict[str, float]) -> bool | None:
+    """None where it diverged."""
+    return None if run["top1_accuracy"] is None else run["top1_accuracy"] > LEARNED
 
 
 def means(runs: list[dict[str, float]]) -> str:
     """Accuracy, ECE and the length of the head; and how many have learned, if not all."""
     accuracy, ece, head = (fmean(run[name] for run in runs) for name in ("top1_accuracy", "ece", "head"))
-    learned = sum(run["top1_accuracy"] > LEARNED for run in runs)
+    learned = sum(has_learned(run) is True for run in runs)
     return f"{accuracy:.1f}; {ece:.3f}; {head:.1f}" + ("" if learned == len(runs) else f"; {learned} of {len(runs)}")
 
 

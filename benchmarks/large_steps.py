@@ -1,21 +1,25 @@
 """What a larger learning rate does to ⊥Grad: how long the head gets, and whether the network still learns.
 
 Scikit-learn's digits, ten images a class, the recipe of `orthograd compare` but for rate and epochs. A warm-up raises
-the rate from nothing, linearly. Runs of a seed share their images, initial weights and batches. Some ten minutes on two
+the rate from nothing, linearly. Runs of a seed share their images, initial weights and batches. Where runs fail, also
+with ⊥Grad on single kinds of parameters, and with a hidden layer whose units cannot die. Some fifteen minutes on two
 cores.
 """
 
 import argparse
 import json
+import math
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import torch
+from torch import nn
 from when_it_hurts import PLAIN, WITH_NORM, environment
 
 from orthograd import calibration
+from orthograd.models import MODELS
 from orthograd.training import Task
 from orthograd.training.arms import arm_named
 from orthograd.training.draws import Draws
@@ -32,10 +36,33 @@ CASES = {
     for rate, warm_up in ((0.01, 0), (0.03, 0), (0.06, 0), (0.1, 0), (0.1, WARM_UP))
 }
 ARMS = ("baseline", "orthograd", "orthograd_weight", "orthograd_update", "orthograd_update_weight")
+FAILING = "CNN with batch norm, rate 0.1"
+KINDS = ("orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution", "orthograd_row")
+WANTED = dict.fromkeys(CASES, ARMS) | {FAILING: ARMS + KINDS}
+for title, model in {"leaky": "large_steps:leaky", "norm in the hidden layer": "large_steps:normed"}.items():
+    CASES[f"{FAILING}, {title}"] = replace(WITH_NORM, model=model, learning_rate=0.1), 0
+    WANTED[f"{FAILING}, {title}"] = ARMS
+"""By case the arms that are run."""
+KEPT = ("top1_accuracy", "loss", "ece", "max_softmax", "max_logit")
+
+
+def leaky(shape, classes):
+    """The network with batch norm, but a hidden unit that is off still learns."""
+    return _with_hidden(shape, classes, nn.LeakyReLU(0.1))
+
+
+def normed(shape, classes):
+    """The same with a batch norm in its hidden layer, too, so that about half of the images turn a unit on."""
+    return _with_hidden(shape, classes, nn.BatchNorm1d(64), nn.ReLU())
+
+
+def _with_hidden(shape, classes, *activation):
+    *layers, _, head = MODELS["cnn_batchnorm"](shape, classes)
+    return nn.Sequential(*layers, *activation, head)
 
 
 def end_of(config, warm_up):
-    """What became of a run: how it learned, how long its head got, and how it does on the test images."""
+    """What became of a run: how it learned, how long its weights got, and how it does on the test images."""
     torch.set_num_threads(1)
     task, arm, order = Task.of(config), arm_named(config.arm), torch.Generator().manual_seed(config.seed)
     losses = []
@@ -43,13 +70,37 @@ def end_of(config, warm_up):
         for epoch in range(1, EPOCHS + 1):
             set_rate(steps.optimizer, config.learning_rate * min(1.0, epoch / max(1, warm_up)))
             losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
-        head = torch.cat([parameter.detach().flatten() for parameter in parameters_of(steps.model, "head")]).norm()
         with torch.no_grad():
-            tested = logits(steps.model.eval(), task.dataset, task.dataset.test_images, config)
-    kept = ("top1_accuracy", "loss", "ece", "max_softmax", "max_logit")
-    found = calibration.evaluate(tested, task.dataset.test_labels, bins=10, metrics=kept).as_row()
-    story = {"highest_training_loss": max(losses), "training_loss": losses[-1], "head": float(head)}
-    return {name: float(f"{value:.5g}") for name, value in (story | {name: found[name] for name in kept}).items()}
+            model, data = steps.model.eval(), task.dataset
+            norms = [layer.weight for layer in model if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+            lengths = {"head": length_of(parameters_of(model, "head")), "scales": length_of(norms)}
+            hidden = model[:-1](data.normalised(task.images))
+            tested = logits(model, data, data.test_images, config)
+    found = dict.fromkeys(KEPT)
+    if tested.isfinite().all():
+        found = calibration.evaluate(tested, data.test_labels, bins=10, metrics=KEPT).as_row()
+    story = {
+        "highest_training_loss": max(filter(math.isfinite, losses)),
+        "training_loss": losses[-1],
+        **lengths,
+        "off": share_off(hidden),
+    }
+    return {name: rounded(value) for name, value in (story | {name: found[name] for name in KEPT}).items()}
+
+
+def length_of(parameters):
+    """Of all of them together; 0 where there are none."""
+    return float(torch.cat([torch.zeros(1), *(each.flatten() for each in parameters)]).norm())
+
+
+def share_off(hidden):
+    """Of hidden units, those that no training image turns on."""
+    return float((hidden.amax(0) <= 0).float().mean())
+
+
+def rounded(value):
+    """None for what a run that diverged does not have."""
+    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
 if __name__ == "__main__":
@@ -57,9 +108,9 @@ if __name__ == "__main__":
     parser.add_argument("--record", type=Path, required=True, help="a JSON file for what was found")
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
-    wanted = list(product(CASES, ARMS, range(options.seeds)))
+    wanted = [(case, *rest) for case, arms in WANTED.items() for rest in product(arms, range(options.seeds))]
     configs = [replace(CASES[case][0], arm=arm, seed=seed) for case, arm, seed in wanted]
-    runs = {case: {arm: [] for arm in ARMS} for case in CASES}
+    runs = {case: {arm: [] for arm in arms} for case, arms in WANTED.items()}
     with ProcessPoolExecutor(2) as pool:
         ends = pool.map(end_of, configs, [CASES[case][1] for case, _, _ in wanted])
         for (case, arm, seed), found in zip(wanted, ends, strict=True):

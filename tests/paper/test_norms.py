@@ -68,7 +68,10 @@ def test_arms_that_spare_decay_are_compared_with_each_other():
         factor = longer[run["config"]["arm"]] * (1 + 0.01 * run["config"]["seed"])
         found[run["hash"]] = with_lengths(run, {**LENGTHS, "head": 3 * factor})
     heads = [row for row in table_of(Evidence(found)).rows if row[1] == "head"]
-    assert [row[0] for row in heads] == ["`resnet18_all_labels`, 3 seeds", "`resnet18_all_labels`, `spared`, 3 seeds"]
+    assert [row[0] for row in heads] == [
+        "`resnet18_all_labels`, 3 seeds",
+        "`resnet18_all_labels`, decay spared, 3 seeds",
+    ]
     assert [row[5] for row in heads] == ["0.500", "1.500"]
     assert [row[-1] for row in heads] == ["shorter", "longer"]
 

@@ -111,7 +111,7 @@ class _Judge:
         try:
             prepare(Settings.from_dict(self._config), is_late=self._is_late.is_set)
         except Exception as error:  # the first network to be judged meets it again, or does better
-            warnings.warn(f"not ready to judge, so that the first networks wait: {error!r}", stacklevel=2)
+            warnings.warn(f"not ready to judge, so that the first networks wait: {error!r}", stacklevel=1)
 
 
 class _Stopped(BaseException):

@@ -145,7 +145,7 @@ def _when(evidence: Evidence) -> Iterator[Block]:
 
 
 def _rows_of(experiment: Experiment, pair: ArmPair, evidence: Evidence) -> list[str]:
-    """What the experiment's own table corrects over, so that the page has one verdict of a difference, not two."""
+    """What the experiment's own table corrects over, so that the summary says what that table says."""
     answer, usual = answer_of(experiment, evidence), shown("clean")
     if answer is None or answer.pair is None or answer.pair.arms != pair.arms:
         return usual

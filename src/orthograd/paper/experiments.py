@@ -11,7 +11,7 @@ from .settings import Scale
 
 PAIR = ("baseline", "orthograd")
 FOLLOWED = (PAIR, ("spared", "spared_orthograd"))
-"""Of these it is told how long weights get, and how the training loss goes: ⊥Grad as usual, and against less decay."""
+"""Of these it is told how long weights get, and how the training loss goes: as usual, and where decay is spared."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from ..report.comparison import ArmPair
 from ..report.page.tables import typeset
+from ..training.arms import ARMS
 from .blocks import Block, Heading, Words, table
 from .differences import differences
 from .evidence import Evidence, Record
@@ -49,13 +50,13 @@ def _pair(setting: str, arms: tuple[str, str], evidence: Evidence) -> ArmPair | 
 
 def _rows(setting: str, pair: ArmPair) -> Iterator[list[str]]:
     arms, usual = (pair.baseline, pair.candidate), pair.arms[0]
-    case = setting if usual == PAIR[0] else f"{setting}`, `{usual}"
+    case = f"`{setting}`" if usual == PAIR[0] else f"`{setting}`, {ARMS[usual].title}"
     ends = {kind: tuple([norm_of(run, kind, "end") for run in arm] for arm in arms) for kind in KINDS}
     found = differences({kind: (first, second) for kind, (first, second) in ends.items() if any(first)}, margins={})
     for kind, row in found.items():
         low, high = row.interval
         yield [
-            f"`{case}`, {len(pair.seeds)} seeds",
+            f"{case}, {len(pair.seeds)} seeds",
             KINDS[kind],
             f"{fmean(norm_of(run, kind, 'start') for run in pair.baseline):.3f}",
             *(f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(row.means, row.deviations, strict=True)),

@@ -28,8 +28,8 @@ def turning_part(evidence: Evidence) -> Iterator[Block]:
     yield Words(
         "The training loss as the mean over each tenth of the epochs: the lowest tenth, which one that is, the last "
         "tenth, and how many times the lowest it is; medians (ranges) over runs. Where it rises far with ⊥Grad and not "
-        "without, the network unlearns what it knew: weight decay goes on shortening what the gradient may no longer "
-        "lengthen, so that it should not rise where decay is spared. Looked for after the results had been seen."
+        "without, the network unlearns what it knew. If that is weight decay, which goes on shortening what no "
+        "gradient may lengthen, it should not rise where decay is spared. Looked for after the results had been seen."
     )
     experiments = {case: _first_with(*case, evidence) for case in pairs}
     shown = {each.title: pairs[case] for case, each in experiments.items() if case[0] == each.setting}
