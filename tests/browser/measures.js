@@ -57,6 +57,8 @@
     collisions,
     tables: boxes("table"),
     figures: boxes("figure"),
+    pictures: boxes("figure img"),
+    shapes: [...document.querySelectorAll("figure img")].map((img) => [img.width, img.height, img.naturalWidth, img.naturalHeight]),
     drawings: boxes("figure .panel svg"),
     bars: boxes("figure .panel svg .bar").length,
     fills: [...new Set([...document.querySelectorAll("figure .mark")].map((mark) => getComputedStyle(mark).fill))],

@@ -18,9 +18,13 @@ from urllib.parse import unquote
 
 import pytest
 
+from orthograd.paper.contents import contents
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.page import as_page
 from orthograd.report.comparison import ArmPair
 from orthograd.report.page import page
 
+from ..paper.made_runs import made_table1
 from ..report.records import runs
 from .chromium import Browser, chromium
 
@@ -107,6 +111,25 @@ def test_all_is_seen_and_readable(browser, file, screenshots, width, dark):
     assert found["collisions"] == []
     browser.value(OPEN_ALL.replace("true", "false"))
     browser.screenshot(screenshots / f"{width}-{'dark' if dark else 'light'}.png")
+
+
+@pytest.fixture(scope="module")
+def reproduction(tmp_path_factory):
+    evidence = Evidence({run["hash"]: run for run in made_table1()})
+    path = tmp_path_factory.mktemp("page") / "reproduction.html"
+    path.write_text(as_page(contents(evidence)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pictures_of_the_reproduction_fit_or_scroll_and_the_page_does_not(browser, reproduction, screenshots, width):
+    found = opened(browser, reproduction, width=width)
+    assert found["excess"] <= 0
+    assert len(found["pictures"]) >= 4
+    assert min(across for across, _ in found["pictures"]) >= 640
+    assert max(across for across, _ in found["pictures"]) <= max(720, width - 32)
+    assert all(abs(across / down - wide / high) < 0.02 for across, down, wide, high in found["shapes"])
+    browser.screenshot(screenshots / f"reproduction-{width}.png")
 
 
 def test_colours_of_paper_ink_and_figures_follow_the_scheme(browser, file):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from ..report.page.document import page_head
-from ..report.page.figure import table
+from ..report.page.figure import scrolling, table
 from ..report.page.markup import Markup, joined, tag
 from ..report.page.tables import SIGNS, number
 from .blocks import Block, ByHand, Heading, Items, Picture, Table, Words
@@ -88,7 +88,8 @@ def _element(block: Block, title: str) -> Markup:
         return table(title, block.header, rows, label=title, style="comparison untitled", prose=_prose(block))
     if isinstance(block, Picture):
         address = f"data:image/svg+xml;charset=utf-8,{quote(block.svg)}"
-        return tag("figure", tag("img", src=address, alt=block.words), tag("figcaption", block.words))
+        picture = scrolling(f"{title}, picture", tag("img", src=address, alt=block.words))
+        return tag("figure", picture, tag("figcaption", block.words))
     assert isinstance(block, ByHand)
     return tag("p", block.empty)
 
