@@ -11,6 +11,7 @@ import pytest
 from orthograd.calibration import CONVENTIONS
 from orthograd.report.comparison import ArmPair
 from orthograd.report.page import FailedRun, page
+from orthograd.report.page.document import drawing_style
 from orthograd.report.page.verdict import accuracy, calibration, headline
 
 from .records import runs
@@ -193,3 +194,10 @@ def test_files_to_download_hold_every_number_in_full():
     assert [float(cell) for cell in lines[1][3:]] == list(records[0]["metrics"]["clean"].values())
     assert files["training.csv"].splitlines()[1] == "baseline,0,1,2.0"
     assert list(files)[2:] == ["comparison-clean.csv", "comparison-shifted.csv", "comparison-temperature-scaled.csv"]
+
+
+def test_a_drawing_has_whole_rules_of_the_style_and_none_of_the_page():
+    style = drawing_style()
+    assert style.count("{") == style.count("}")
+    assert "svg text {" in style
+    assert "min-width" not in style

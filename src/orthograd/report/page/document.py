@@ -76,7 +76,7 @@ def drawing_style() -> str:
     """Of the page's style what a drawing needs that stands by itself: the colours and the marks."""
     text = _style()
     colours = text[: text.index("* {")]
-    marks = text[text.index("svg text {") : text.index("@media print")]
+    marks = text[text.index("\nsvg text {") : text.index("@media print")]
     return f"{colours}{marks}.ground {{ fill: var(--paper); }}\n"
 
 
