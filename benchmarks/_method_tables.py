@@ -206,11 +206,11 @@ def large_steps() -> str:
 def hidden_units() -> str:
     """Where runs fail, how many learned, and which part of their hidden units is off: from the same record."""
     runs = record("large-steps.json")["runs"]
-    rows = [[title, *(deaths(runs[case][arm]) for arm in STEPPED)] for case, title in HIDDEN.items()]
+    rows = [[title, *(learned_and_off(runs[case][arm]) for arm in STEPPED)] for case, title in HIDDEN.items()]
     return table(["learned; units off, of these and of others", *STEPPED.values()], rows)
 
 
-def deaths(runs: list[dict[str, float]]) -> str:
+def learned_and_off(runs: list[dict[str, float]]) -> str:
     """How many learned, medians of the share of hidden units that is off, and how many diverged."""
     off: dict[bool | None, list[float]] = {True: [], False: [], None: []}
     for run in runs:

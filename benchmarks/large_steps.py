@@ -39,10 +39,10 @@ ARMS = ("baseline", "orthograd", "orthograd_weight", "orthograd_update", "orthog
 FAILING = "CNN with batch norm, rate 0.1"
 KINDS = ("orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution", "orthograd_row")
 WANTED = dict.fromkeys(CASES, ARMS) | {FAILING: ARMS + KINDS}
+"""By case the arms that are run; below, two cases more, in which the hidden layer cannot die."""
 for title, model in {"leaky": "large_steps:leaky", "norm in the hidden layer": "large_steps:normed"}.items():
     CASES[f"{FAILING}, {title}"] = replace(WITH_NORM, model=model, learning_rate=0.1), 0
     WANTED[f"{FAILING}, {title}"] = ARMS
-"""By case the arms that are run."""
 KEPT = ("top1_accuracy", "loss", "ece", "max_softmax", "max_logit")
 
 

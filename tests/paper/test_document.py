@@ -69,6 +69,14 @@ def test_the_summary_has_the_verdict_of_the_experiments_own_table():
     assert "ECE 0.200 → 0.210 (undecided)" in line
 
 
+def test_what_the_whole_paper_took_is_told_once_all_of_it_is_there(docs):
+    assert "All experiments of the paper together" not in (docs / NAME).read_text()
+    own = [each for each in EXPERIMENTS.values() if each.is_of_the_paper]
+    runs = {run["hash"]: run for each in own for run in (made_run(config.as_dict(), {}) for config in each.configs())}
+    told = next(block.text for block in contents(Evidence(runs)) if isinstance(block, Words) and "clock" in block.text)
+    assert told.endswith(f"together, 70 runs: {70 * 32 / 60:.1f} minutes.")
+
+
 def test_numbers_of_the_paper_stand_beside_ours_with_a_verdict(docs):
     text = (docs / NAME).read_text()
     line = next(line for line in text.splitlines() if line.startswith("| ECE | SGD | 0.168"))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import math
-from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import pytest
@@ -15,7 +13,7 @@ from torch import nn
 
 from orthograd import calibration
 from orthograd.datasets import DATASETS, Dataset
-from orthograd.training import ARMS, Arm, Config, Task, compilation, initial_model, predicted, train
+from orthograd.training import ARMS, Config, Task, initial_model, predicted, train
 from orthograd.training.arms import arm_named
 from orthograd.training.draws import Draws
 from orthograd.training.objective import loss, optimizer_of
@@ -257,32 +255,6 @@ def test_held_out_images_have_every_class_though_the_data_are_sorted():
         task = Task.of(dataclasses.replace(QUICK, dataset="sorted"))
     assert task.held_out_labels.bincount().min() > 1600
     assert len(task.held_out_labels) == 5000
-
-
-def test_networks_are_compiled_however_many_there_are(monkeypatch):
-    """Dynamo leaves the ninth form of a function as it is, which a run would not notice but by its bits.
-
-    Runs on a GPU are threads, and of some releases of PyTorch each thread has its own number.
-    """
-    compiled = []
-
-    def backend(graph, _):
-        compiled.append(graph)
-        return graph
-
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    compilation._compiled_loss.cache_clear()
-    model, images, targets = nn.Linear(3, 2), torch.randn(4, 3), torch.eye(2)[[0, 1, 0, 1]]
-
-    def compute(smoothing):
-        loss = compilation.forward_and_loss(QUICK, is_compiled=True)
-        loss(model, images, targets, Arm("", "", smoothing=smoothing / 100)).backward()
-
-    compute(0)
-    with ThreadPoolExecutor(1) as another:
-        list(another.map(compute, range(1, 12)))
-    compilation._compiled_loss.cache_clear()
-    assert len(compiled) == 12
 
 
 @pytest.fixture

@@ -1,0 +1,39 @@
+"""Kernels of compiled networks: of every form that there is, in every thread."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import nn
+
+from orthograd.training import Arm, Config, compilation
+
+QUICK = Config(epochs=4)
+
+
+def test_networks_are_compiled_however_many_there_are(monkeypatch):
+    """Dynamo leaves the ninth form of a function as it is, which a run would not notice but by its bits.
+
+    Runs on a GPU are threads, and of some releases of PyTorch each thread has its own number.
+    """
+    compiled = []
+
+    def backend(graph, _):
+        compiled.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    compilation._compiled_loss.cache_clear()
+    model, images, targets = nn.Linear(3, 2), torch.randn(4, 3), torch.eye(2)[[0, 1, 0, 1]]
+
+    def compute(smoothing):
+        loss = compilation.forward_and_loss(QUICK, is_compiled=True)
+        loss(model, images, targets, Arm("", "", smoothing=smoothing / 100)).backward()
+
+    compute(0)
+    with ThreadPoolExecutor(1) as another:
+        list(another.map(compute, range(1, 12)))
+    compilation._compiled_loss.cache_clear()
+    assert len(compiled) == 12
