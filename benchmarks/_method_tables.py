@@ -186,14 +186,16 @@ def lengths() -> str:
 
 
 def spared() -> str:
-    """What is left of ⊥Grad's doing on all labels where only convolutions decay."""
-    columns = {
-        "all weights decay": reproduced("resnet18_all_labels", "baseline", "orthograd"),
-        "convolutions alone": reproduced("resnet18_all_labels", "spared", "spared_orthograd"),
-    }
-    arms = {title: (pair.baseline, pair.candidate) for title, pair in columns.items() if pair is not None}
+    """What is left of ⊥Grad's doing where only convolutions decay."""
+    columns = [
+        (f"{labels}, {decay} decay", reproduced(setting, *arms))
+        for setting, labels in {"resnet18_bf16": "few labels", "resnet18_all_labels": "all labels"}.items()
+        for arms, decay in {("baseline", "orthograd"): "all", ("spared", "spared_orthograd"): "convolutions"}.items()
+    ]
+    pairs = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in columns if pair is not None}
+    arms = {title: (pair.baseline, pair.candidate) for title, pair in pairs.items()}
     rows = [[name, *(change(pair, *how) for pair in arms.values())] for name, how in SPARED_ROWS.items()]
-    return table(["all labels, without → with ⊥Grad", *arms], rows)
+    return table(["ResNet-18, without → with ⊥Grad", *arms], rows)
 
 
 def large_steps() -> str:
