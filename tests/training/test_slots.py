@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 import pytest
 import torch
@@ -79,6 +79,24 @@ def test_runs_wait_for_room_and_none_fails():
         list(threads.map(run, range(6)))
     assert sorted(done) == list(range(6))
     assert gpu.taken <= 2
+
+
+def test_the_last_slot_may_come_back_just_when_another_run_finds_no_room():
+    gpu, other, refusals = GPU(room=1), ExitStack(), []
+
+    def slot(config, task):
+        try:
+            return gpu.slot(config, task)
+        except RuntimeError as error:
+            refusals.append(error)
+            if len(refusals) == 2:
+                other.close()
+            raise
+
+    slots = Slots(slot)
+    other.enter_context(slots.lent(Config(), TASK))
+    with slots.lent(Config(arm="orthograd"), TASK, waits=True):
+        assert gpu.made == 2
 
 
 def test_who_holds_slots_does_not_wait_for_itself_and_who_is_alone_is_told():

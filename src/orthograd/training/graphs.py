@@ -163,13 +163,14 @@ class Slots:
 
     def _had(self, kind: Kind, config: Config, task: Task, waits: bool) -> Slot:
         while True:
-            returned = self._returned
             with SETTING_UP:
+                with self._changed:  # slots may come back from here on, and then there is no reason to give up
+                    lent, returned = self._lent, self._returned
                 for is_last in (False, True):
                     try:
                         return self._begun(kind, config, task)
                     except RuntimeError as error:
-                        if not is_full(error) or (is_last and not (waits and self._lent)):
+                        if not is_full(error) or (is_last and not (waits and lent)):
                             raise
                     self.drop()  # of other arms, perhaps: then there is room
             with self._changed:  # not while setting up is held, which those that are to come back need as well
