@@ -173,7 +173,9 @@ def test_an_archive_that_unpacks_to_too_much_is_stopped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [small.ARCHIVE[:-100], small.ARCHIVE[:5000], b"", b"no archive", gzip.compress(b"0" * 99)]
+    "content",
+    [small.ARCHIVE[:-100], small.ARCHIVE[:5000], b"", b"no archive", gzip.compress(b"0" * 99)],
+    ids=["cut", "cut short", "empty", "words", "no tar"],
 )
 def test_a_broken_archive_is_named(tmp_path, content):
     (tmp_path / "a.tar.gz").write_bytes(content)
