@@ -11,7 +11,7 @@ test: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_WAIT_POLICY=passive $(BIN)/pytest -m "not slow" -n auto --maxprocesses 8  # threads that wait leave their core alone
+	$(BIN)/pytest -m "not slow"
 
 test-all: test
 	$(BIN)/pytest -m slow

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import pytest
 
 from orthograd.experiment import ExperimentError, Grid, InProcess, PackedGPU, Store, execute, packed
+from orthograd.experiment.plain import config_hash
 from orthograd.experiment.run import run
 from orthograd.training import Config
 from tests.experiment import toy_runs
@@ -107,7 +108,8 @@ def test_a_run_that_fails_does_not_stop_the_others(store):
 def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_path, store):
     grid = toy_runs.grid(4, epochs=60)
     driver = Driver(grid, store, PackedGPU(3))
-    assert driver.wait_for("progress")
+    for config in list(grid)[:3]:
+        assert driver.wait_for(f"progress {config_hash(config)}")
     driver.signal(signal.SIGINT, group=False)
     assert driver.join(10) == INTERRUPTED
     assert "failed" not in {kind for kind, _ in driver.events()}
