@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..triton_found import has_triton
+from .convolution import convolved
 
 Ways = tuple[Tensor, Tensor]
 """The same values for two that use them: what slopes they give is added up where it is needed, not in between."""
@@ -51,7 +52,7 @@ def walked(layers: nn.Sequential, x: Tensor, plus: Tensor | None = None, *, relu
             ways = norm_relu(layer, ways[0], plus if is_last else None)
             rest.pop(0)
         else:
-            ways = (layer(ways[0]),) * 2
+            ways = (convolved(layer, ways[0]),) * 2
     return ways
 
 

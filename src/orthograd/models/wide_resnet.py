@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..triton_found import has_triton
+from .convolution import convolved
 from .norm_relu import norm_relu, sum_norm_relu
 from .resnet import Classifier, Shape
 
@@ -36,9 +37,9 @@ class Block(nn.Module):
     def forward(self, ways: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
         """Both ways, whose sum is left to the next norm; the shortcut's convolution sees what was normalised."""
         x, normalised = sum_norm_relu(self.first_norm, *ways)
-        shortcut: Tensor = x if self.shortcut is None else self.shortcut(normalised)
-        inner, _ = norm_relu(self.second_norm, self.first(normalised))
-        return self.second(inner), shortcut
+        shortcut: Tensor = x if self.shortcut is None else convolved(self.shortcut, normalised)
+        inner, _ = norm_relu(self.second_norm, convolved(self.first, normalised))
+        return convolved(self.second, inner), shortcut
 
 
 class WideResNet(nn.Module):
@@ -65,7 +66,7 @@ class WideResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""
-        _, features = sum_norm_relu(self.norm, *self.blocks((self.stem(images), None)))
+        _, features = sum_norm_relu(self.norm, *self.blocks((convolved(self.stem, images), None)))
         logits: Tensor = self.classifier(features.mean((2, 3)))
         return logits
 

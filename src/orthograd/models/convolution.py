@@ -1,0 +1,73 @@
+"""A convolution as networks use it: on some GPUs by kernels of our own."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from ..triton_found import has_triton
+
+KINDS = (torch.bfloat16, torch.float16)
+SIZES = (4, 8, 16, 32)
+"""Of images behind a convolution, high and wide: tiles of so many pixels are whole rows of them."""
+
+
+def convolved(layer: nn.Module, x: Tensor) -> Tensor:
+    """What the layer makes of x."""
+    if is_fused(layer, x):
+        from .fused_convolution import fused_convolution
+
+        return fused_convolution(layer, x)
+    y: Tensor = layer(x)
+    return y
+
+
+def is_fused(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Conv2d]:
+    """Whether the kernels do what this convolution does, on the current GPU; their slopes have no slopes."""
+    if type(x) is not Tensor or type(layer) is not nn.Conv2d or not x.is_cuda or torch.compiler.is_compiling():
+        return False
+    if layer._forward_hooks or layer._forward_pre_hooks:
+        return False
+    is_cast = layer.weight.dtype == x.dtype or torch.is_autocast_enabled("cuda")
+    return is_cast and fits(layer, x) and x.device.index == torch.cuda.current_device() and _has_boxes(x.device.index)
+
+
+def fits(layer: nn.Conv2d, x: Tensor) -> bool:
+    """Whether the kernels can walk these values, and are faster: of half precision, channels last, in whole tiles.
+
+    >>> x = torch.zeros(2, 64, 8, 8, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    >>> fits(nn.Conv2d(64, 128, 3, 2, padding=1, bias=False), x), fits(nn.Conv2d(64, 128, 3, bias=False), x)
+    (True, False)
+    """
+    size, stride = layer.kernel_size[0], layer.stride[0]
+    is_known = layer.kernel_size in ((1, 1), (3, 3)) and layer.stride in ((1, 1), (2, 2)) and layer.bias is None
+    is_plain = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding == (size // 2, size // 2)
+    if not (is_known and is_plain and layer.padding_mode == "zeros"):
+        return False
+    is_laid = x.dtype in KINDS and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    if not is_laid or x.shape[1] != layer.in_channels or not 0 < x.numel() < 2**31:
+        return False
+    is_sized = x.shape[2] == x.shape[3] and x.shape[2] in [stride * side for side in SIZES]
+    return is_sized and (is_stem(layer) or all(map(_has_tiles, (layer.in_channels, layer.out_channels))))
+
+
+def is_stem(layer: nn.Conv2d) -> bool:
+    """Whether all that a pixel sees of few channels is one small product."""
+    return layer.in_channels <= 3 and layer.kernel_size == (3, 3) and layer.stride == (1, 1) and layer.out_channels in (
+        16,
+        64,
+    )
+
+
+def _has_tiles(channels: int) -> bool:
+    """Others would leave parts of tiles empty, by which cuDNN is faster."""
+    return channels == 64 or channels % 128 == 0
+
+
+@cache
+def _has_boxes(device: int) -> bool:
+    """Whether this is the kind of GPU that the kernels were measured on, with a Triton that knows it."""
+    return has_triton() and torch.cuda.get_device_capability(device)[0] == 9

@@ -1,0 +1,183 @@
+"""The kernels of a convolution, launched and differentiated."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .conv_kernels import convolution_kernel, spreading_kernel, stem_kernel, stem_weights_kernel, weights_kernel
+from .convolution import is_stem
+
+PROGRAMS = 132
+"""Of a launch that adds up slopes of weights, about: one for each multiprocessor of an H200."""
+SHORTEST = 256
+"""Pixels of a stretch, at least."""
+DEPTH = 64
+"""Channels or pixels multiplied at a time."""
+STEM_PIXELS, STEM_PATCH, STEM_STRETCHES, STEM_AT_ONCE = 128, 32, 128, 8
+COUNTERS: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
+"""Of programs that have ended, for each layer: a layer is used on one stream at a time."""
+
+
+class Tile(NamedTuple):
+    """Two sides of what a program finds, its warps, and how many products ahead it fetches."""
+
+    first: int
+    second: int
+    warps: int
+    stages: int
+
+
+def fused_convolution(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """The convolution, and its slopes, by our kernels."""
+    weight = layer.weight.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    return _Convolution.apply(x, weight, layer)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.layer = layer
+        return _stem(x, weight) if is_stem(layer) else _forward(x, weight, layer.stride[0])
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (x, weight), layer = ctx.saved_tensors, ctx.layer
+        slope = slope.to(x.dtype).contiguous(memory_format=torch.channels_last)
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_x = _of_images(slope, x, weight, layer) if is_stem(layer) else _of_x(slope, weight, layer.stride[0])
+        if ctx.needs_input_grad[1]:
+            of_weight = (_of_stem_weight if is_stem(layer) else _of_weight)(slope, x, weight, layer)
+        return of_x, of_weight, None
+
+
+def tile_of(pixels: int, channels: int) -> Tile:
+    """Of a forward pass, and of slopes that go back: pixels by channels, as measured on an H200."""
+    if channels % 128:
+        return Tile(128, 64, 4, 3)
+    return Tile(256, 128, 8, 3) if pixels >= 4096 else Tile(128, 128, 8, 4)
+
+
+def weights_tile_of(inputs: int, outputs: int) -> Tile:
+    """Of slopes of weights: outputs by inputs, as measured on an H200."""
+    return Tile(128 if outputs % 128 == 0 else 64, 128 if inputs % 128 == 0 and inputs > 128 else 64, 4, 3)
+
+
+def _forward(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    count, inputs, side = x.shape[0], x.shape[1], x.shape[2] // stride
+    y = _images(count, len(weight), side, x)
+    tile = tile_of(count * side * side, len(weight))
+    convolution_kernel[(_programs(y, tile),)](
+        _boxes(x, stride, tile.first, DEPTH), _matrix(weight, [tile.second, DEPTH]), y,
+        count, side, side, inputs, len(weight), weight.shape[2], stride, False, tile.first, tile.second, DEPTH,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return y
+
+
+def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
+    count, outputs, side, _ = slope.shape
+    channels, size = weight.shape[1:3]
+    of_x = _images(count, channels, side * stride, slope)
+    tile = tile_of(count * side * side, channels)
+    given = _boxes(slope, 1, tile.first, DEPTH), _matrix(weight, [DEPTH, tile.second]), of_x
+    shape, sizes = (count, side, side, outputs, channels, size), (tile.first, tile.second, DEPTH)
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    if stride == 1:
+        convolution_kernel[(_programs(of_x, tile),)](*given, *shape, 1, True, *sizes, **options)
+    else:
+        spreading_kernel[(4 * _programs(slope, tile, channels),)](*given, *shape, *sizes, **options)
+    return of_x
+
+
+def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
+    count, outputs, side, _ = slope.shape
+    inputs, size, stride = weight.shape[1], weight.shape[2], layer.stride[0]
+    tile, pixels = weights_tile_of(inputs, outputs), count * side * side
+    tiles = outputs // tile.first * (inputs // tile.second) * size * size
+    length, stretches = _stretches(pixels, max(1, min(round(PROGRAMS / tiles), pixels // SHORTEST)), DEPTH)
+    of_weight = torch.empty_like(weight)
+    parts = x.new_empty(tiles * stretches * tile.first * tile.second if stretches > 1 else 1, dtype=torch.float32)
+    slopes = slope.permute(0, 2, 3, 1).reshape(pixels, outputs)
+    weights_kernel[(tiles * stretches,)](
+        _boxes(x, stride, DEPTH, tile.second), TensorDescriptor.from_tensor(slopes, [DEPTH, tile.first]), of_weight,
+        parts, _counters(layer, x, tiles), length, stretches, side, side, inputs, outputs, size, stride,
+        tile.first, tile.second, DEPTH, stretches > 1, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return of_weight
+
+
+def _stem(x: Tensor, weight: Tensor) -> Tensor:
+    count, channels, side, _ = x.shape
+    y, pixels = _images(count, len(weight), side, x), count * side * side
+    stem_kernel[(-(-pixels // STEM_PIXELS),)](
+        x, weight, y, pixels, side, side, channels, len(weight), STEM_PIXELS, STEM_PATCH
+    )
+    return y
+
+
+def _of_stem_weight(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
+    count, channels, side, _ = x.shape
+    pixels, outputs = count * side * side, len(weight)
+    length, stretches = _stretches(pixels, STEM_STRETCHES, STEM_PIXELS)
+    of_weight = torch.empty_like(weight)
+    parts = x.new_empty(stretches, outputs, STEM_PATCH, dtype=torch.float32)
+    stem_weights_kernel[(stretches,)](
+        x, slope, of_weight, parts, _counters(layer, x, 1), pixels, length, stretches, side, side, channels, outputs,
+        STEM_PIXELS, STEM_PATCH, STEM_AT_ONCE,
+    )  # fmt: skip
+    return of_weight
+
+
+def _of_images(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
+    """By cuDNN: training does not ask for it."""
+    return torch.nn.grad.conv2d_input(x.shape, weight, slope, layer.stride, layer.padding)
+
+
+def _images(count: int, channels: int, side: int, like: Tensor) -> Tensor:
+    shape = count, channels, side, side
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _programs(y: Tensor, tile: Tile, channels: int = 0) -> int:
+    pixels = y.shape[0] * y.shape[2] * y.shape[3]
+    return -(-pixels // tile.first) * ((channels or y.shape[1]) // tile.second)
+
+
+def _stretches(pixels: int, wanted: int, multiple: int) -> tuple[int, int]:
+    """Pixels of a stretch, and how many stretches there are."""
+    length = -(-pixels // (wanted * multiple)) * multiple
+    return length, -(-pixels // length)
+
+
+def _boxes(x: Tensor, stride: int, pixels: int, channels: int) -> TensorDescriptor:
+    """Whole rows of images, so many pixels of so many channels; with stride 2 odd and even places lie apart."""
+    count, depth, height, width = x.shape
+    rows = min(height // stride, pixels * stride // width)
+    images, columns = pixels * stride // (rows * width), width // stride
+    values = x.permute(0, 2, 3, 1)
+    if stride == 1:
+        return TensorDescriptor.from_tensor(values, [images, rows, columns, channels])
+    apart = values.reshape(count, height // 2, 2, columns, 2 * depth)
+    return TensorDescriptor.from_tensor(apart, [images, rows, 1, columns, channels])
+
+
+def _matrix(weight: Tensor, block: list[int]) -> TensorDescriptor:
+    """Outputs by taps and inputs."""
+    return TensorDescriptor.from_tensor(weight.permute(0, 2, 3, 1).reshape(len(weight), -1), block)
+
+
+def _counters(layer: nn.Module, x: Tensor, count: int) -> Tensor:
+    """Zeros, made once: the kernels leave zeros behind."""
+    kept = COUNTERS.get(layer)
+    if kept is None or kept.device != x.device:
+        kept = COUNTERS[layer] = torch.zeros(count, dtype=torch.int32, device=x.device)
+    return kept

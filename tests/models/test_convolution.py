@@ -1,0 +1,99 @@
+"""Convolutions by our kernels, by Triton's interpreter, against PyTorch in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from orthograd.models import convolution as module
+from orthograd.models.convolution import convolved, fits
+
+fused_convolution = pytest.importorskip("orthograd.models.fused_convolution", exc_type=ImportError)
+# images, inputs, outputs, side, size of the kernel, stride; float16, for the interpreter multiplies no bfloat16
+SHAPES = [
+    (3, 64, 64, 8, 3, 1),
+    (9, 256, 128, 4, 3, 1),
+    (2, 64, 128, 8, 3, 2),
+    (9, 128, 64, 8, 3, 2),
+    (3, 64, 128, 4, 1, 1),
+    (5, 128, 64, 8, 1, 2),
+    (2, 3, 16, 8, 3, 1),
+    (3, 3, 64, 4, 3, 1),
+]
+
+
+def made(images, inputs, outputs, side, size, stride):
+    """A layer, images that want slopes but where they are the first, and slopes of what comes out."""
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    nn.init.normal_(layer.weight, std=0.05, generator=generator)
+    layer.half().to(memory_format=torch.channels_last)
+    x = torch.randn(images, inputs, side, side, generator=generator).half().to(memory_format=torch.channels_last)
+    slope = torch.randn(images, outputs, side // stride, side // stride, generator=generator).half()
+    return layer, x.requires_grad_(inputs > 3), slope
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_and_slopes_are_those_of_pytorch(shape):
+    layer, x, slope = made(*shape)
+    assert fits(layer, x)
+    y = fused_convolution.fused_convolution(layer, x)
+    y.backward(slope)
+    exact_x, weight = x.detach().double().requires_grad_(x.requires_grad), layer.weight.detach().double()
+    weight.requires_grad_()
+    exact = nn.functional.conv2d(exact_x, weight, stride=layer.stride, padding=layer.padding)
+    exact.backward(slope.double())
+    pairs = [(y, exact), (layer.weight.grad, weight.grad)] + [(x.grad, exact_x.grad)] * x.requires_grad
+    for found, wanted in pairs:
+        assert (found.double() - wanted).norm() < 5e-4 * wanted.norm()
+    assert not fused_convolution.COUNTERS[layer].any()  # as the next launch wants them
+
+
+def test_many_stretches_of_pixels_are_added_up(monkeypatch):
+    monkeypatch.setattr(fused_convolution, "SHORTEST", 64)
+    layer, x, slope = made(8, 64, 64, 8, 1, 1)
+    fused_convolution.fused_convolution(layer, x).backward(slope)
+    wanted = torch.einsum("nohw,nihw->oi", slope.double(), x.detach().double())
+    assert (layer.weight.grad.double()[:, :, 0, 0] - wanted).norm() < 5e-4 * wanted.norm()
+
+
+def test_images_have_slopes_where_they_are_asked_for():
+    layer, x, slope = made(2, 3, 16, 4, 3, 1)
+    x = x.detach().requires_grad_()
+    fused_convolution.fused_convolution(layer.float(), x.float().detach().half().requires_grad_()).sum().backward()
+    y = fused_convolution.fused_convolution(layer.half(), x)
+    y.backward(slope)
+    wanted = torch.nn.grad.conv2d_input(x.shape, layer.weight.double(), slope.double(), 1, 1)
+    assert (x.grad.double() - wanted).norm() < 5e-4 * wanted.norm()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(64, 64, 3, padding=1),
+        nn.Conv2d(64, 64, 3, bias=False),
+        nn.Conv2d(64, 64, 3, padding=1, bias=False, groups=2),
+        nn.Conv2d(64, 64, 3, padding=2, bias=False, dilation=2),
+        nn.Conv2d(64, 64, 5, padding=2, bias=False),
+        nn.Conv2d(64, 64, 3, (1, 2), padding=1, bias=False),
+        nn.Conv2d(64, 64, 3, padding=1, bias=False, padding_mode="circular"),
+        nn.Conv2d(64, 64, 3, padding="same", bias=False),
+        nn.Conv2d(64, 160, 3, padding=1, bias=False),
+        nn.Conv2d(128, 64, 3, padding=1, bias=False),
+    ],
+    ids=str,
+)
+def test_what_the_kernels_do_not_do_is_left_to_pytorch(layer):
+    x = torch.zeros(2, 64, 8, 8, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    assert not fits(layer, x)
+
+
+def test_images_that_the_kernels_cannot_walk_are_left_to_pytorch():
+    layer = nn.Conv2d(64, 64, 3, padding=1, bias=False)
+    x = torch.zeros(2, 64, 8, 8, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    assert fits(layer, x)
+    for other in (x.float(), x.contiguous(), x[:, :, :, :4], x[:0], x[:, :, :6, :6].contiguous(), x[0]):
+        assert not fits(layer, other)
+    assert not module.is_fused(layer, x)  # on a CPU
+    torch.testing.assert_close(convolved(layer.bfloat16(), x), layer(x))

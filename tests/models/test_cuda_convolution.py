@@ -1,0 +1,119 @@
+"""Convolutions by our kernels on a real GPU: as exact as cuDNN's, the same bits every time, in graphs too."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from orthograd.models import convolution as module
+from orthograd.models import resnet18, resnet50, wide_resnet28_10
+from orthograd.models.convolution import convolved, is_fused
+from orthograd.training.precision import autocast, precision
+
+HAS_BOXES = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+pytestmark = pytest.mark.skipif(not HAS_BOXES, reason="needs a CUDA device of the Hopper kind")
+# images, inputs, outputs, side, size of the kernel, stride
+SHAPES = [
+    (64, 64, 64, 32, 3, 1),
+    (64, 128, 128, 16, 3, 1),
+    (64, 256, 256, 8, 3, 1),
+    (64, 512, 512, 4, 3, 1),
+    (64, 640, 640, 8, 3, 1),
+    (8, 512, 512, 4, 3, 1),
+    (3, 512, 512, 4, 3, 1),
+    (64, 64, 128, 32, 3, 2),
+    (64, 128, 256, 16, 3, 2),
+    (64, 256, 512, 8, 3, 2),
+    (64, 64, 128, 32, 1, 2),
+    (64, 256, 512, 8, 1, 2),
+    (64, 64, 256, 32, 1, 1),
+    (64, 2048, 512, 4, 1, 1),
+    (7, 256, 64, 32, 1, 1),
+    (64, 3, 64, 32, 3, 1),
+    (5, 3, 16, 32, 3, 1),
+]
+
+
+def made(images, inputs, outputs, side, size, stride):
+    generator = torch.Generator("cuda").manual_seed(0)
+    layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False, device="cuda")
+    nn.init.normal_(layer.weight, std=(inputs * size * size) ** -0.5, generator=generator)
+    layer.bfloat16().to(memory_format=torch.channels_last)
+    x = torch.randn(images, inputs, side, side, device="cuda", generator=generator).bfloat16()
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_(inputs > 3)
+    slope = torch.randn(images, outputs, side // stride, side // stride, device="cuda", generator=generator).bfloat16()
+    return layer, x, slope.contiguous(memory_format=torch.channels_last)
+
+
+def results(shape):
+    layer, x, slope = made(*shape)
+    assert is_fused(layer, x)
+    y = convolved(layer, x)
+    y.backward(slope)
+    return [y.detach(), layer.weight.grad] + [x.grad] * x.requires_grad
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_kernels_do_what_pytorch_does_in_float64(shape):
+    layer, x, slope = made(*shape)
+    exact_x, weight = x.detach().double().requires_grad_(x.requires_grad), layer.weight.detach().double()
+    y = functional.conv2d(exact_x, weight.requires_grad_(), stride=layer.stride, padding=layer.padding)
+    y.backward(slope.double())
+    for ours, exact in zip(results(shape), [y.detach(), weight.grad, exact_x.grad], strict=False):
+        assert (ours.double() - exact).norm() < 2.5e-3 * exact.norm()  # rounding to bfloat16 alone makes 1.7e-3 of it
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_same_bits_every_time(shape):
+    first = results(shape)
+    for _ in range(10):
+        assert all(torch.equal(a, b) for a, b in zip(first, results(shape), strict=True))
+
+
+@pytest.mark.parametrize("shape", SHAPES[:1] + SHAPES[7:8] + SHAPES[-2:-1])
+def test_replays_of_a_graph_give_the_bits_of_plain_steps(shape):
+    layer, x, slope = made(*shape)
+    stream = torch.cuda.Stream()
+
+    def slopes():
+        layer.weight.grad = x.grad = None
+        y = convolved(layer, x)
+        y.backward(slope)
+        return [y.detach(), layer.weight.grad]
+
+    with torch.cuda.stream(stream):
+        plain = [value.clone() for value in slopes()]
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            found = slopes()
+        for _ in range(5):
+            for value in found:
+                value.zero_()
+            graph.replay()
+            stream.synchronize()
+            assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+
+
+@pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
+def test_a_network_has_slopes_as_near_to_those_in_float64_as_with_cudnn(network, monkeypatch):
+    def slopes(dtype):
+        torch.manual_seed(0)
+        model = network((3, 32, 32), 10).to("cuda").to(memory_format=torch.channels_last)
+        images = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0)).cuda()
+        images = images.contiguous(memory_format=torch.channels_last)
+        if dtype == torch.float64:
+            model, images = model.double(), images.double()
+        with precision("bf16"), autocast("bf16" if dtype == torch.bfloat16 else "float32"):
+            functional.cross_entropy(model(images).float(), torch.arange(16, device="cuda") % 10).backward()
+        return [parameter.grad.double() for parameter in model.parameters()]
+
+    ours, exact = slopes(torch.bfloat16), slopes(torch.float64)
+    monkeypatch.setattr(module, "is_fused", lambda layer, x: False)
+    theirs = slopes(torch.bfloat16)
+    total = sum((mine - true).square().sum() for mine, true in zip(ours, exact, strict=True))
+    cudnn = sum((other - true).square().sum() for other, true in zip(theirs, exact, strict=True))
+    assert total.sqrt() < 1.5 * cudnn.sqrt()
+    assert any(not torch.equal(mine, other) for mine, other in zip(ours, theirs, strict=True))
