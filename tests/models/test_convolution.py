@@ -38,7 +38,7 @@ def made(images, inputs, outputs, side, size, stride):
 def test_values_and_slopes_are_those_of_pytorch(shape):
     layer, x, slope = made(*shape)
     assert fits(layer, x)
-    y = fused_convolution.fused_convolution(layer, x)
+    y = fused_convolution.fused_convolution(layer, x)[0]
     y.backward(slope)
     exact_x, weight = x.detach().double().requires_grad_(x.requires_grad), layer.weight.detach().double()
     weight.requires_grad_()
@@ -47,23 +47,39 @@ def test_values_and_slopes_are_those_of_pytorch(shape):
     pairs = [(y, exact), (layer.weight.grad, weight.grad)] + [(x.grad, exact_x.grad)] * x.requires_grad
     for found, wanted in pairs:
         assert (found.double() - wanted).norm() < 5e-4 * wanted.norm()
-    assert not fused_convolution.COUNTERS[layer].any()  # as the next launch wants them
 
 
 def test_many_stretches_of_pixels_are_added_up(monkeypatch):
     monkeypatch.setattr(fused_convolution, "SHORTEST", 64)
     layer, x, slope = made(8, 64, 64, 8, 1, 1)
-    fused_convolution.fused_convolution(layer, x).backward(slope)
+    fused_convolution.fused_convolution(layer, x)[0].backward(slope)
     wanted = torch.einsum("nohw,nihw->oi", slope.double(), x.detach().double())
     assert (layer.weight.grad.double()[:, :, 0, 0] - wanted).norm() < 5e-4 * wanted.norm()
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64, 8, 3, 1), (5, 64, 128, 8, 3, 2), (9, 128, 64, 4, 1, 1)])
+def test_the_norm_behind_it_is_measured_on_the_way(shape, monkeypatch):
+    monkeypatch.setattr(fused_convolution, "is_norm_fused", lambda norm, x: isinstance(norm, nn.BatchNorm2d))
+    layer, x, _ = made(*shape)
+    with torch.no_grad():
+        layer.weight[0] = 0.2
+        x.add_(10)  # a mean that is large beside the deviation
+    ours, theirs = nn.BatchNorm2d(layer.out_channels), nn.BatchNorm2d(layer.out_channels).double()
+    y, (mean, scale) = fused_convolution.fused_convolution(layer, x, ours)
+    theirs(y.detach().double())
+    variance, exact = torch.var_mean(y.detach().double(), (0, 2, 3), correction=0)
+    torch.testing.assert_close(mean.double(), exact, rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(scale.double(), (variance + ours.eps).rsqrt(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(ours.running_mean.double(), theirs.running_mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(ours.running_var.double(), theirs.running_var, rtol=1e-5, atol=0)
+    assert not mean.requires_grad
+    assert fused_convolution.fused_convolution(layer, x, nn.GroupNorm(8, layer.out_channels))[1] is None
 
 
 def test_images_have_slopes_where_they_are_asked_for():
     layer, x, slope = made(2, 3, 16, 4, 3, 1)
     x = x.detach().requires_grad_()
-    fused_convolution.fused_convolution(layer.float(), x.float().detach().half().requires_grad_()).sum().backward()
-    y = fused_convolution.fused_convolution(layer.half(), x)
-    y.backward(slope)
+    fused_convolution.fused_convolution(layer, x)[0].backward(slope)
     wanted = torch.nn.grad.conv2d_input(x.shape, layer.weight.double(), slope.double(), 1, 1)
     assert (x.grad.double() - wanted).norm() < 5e-4 * wanted.norm()
 
@@ -96,4 +112,4 @@ def test_images_that_the_kernels_cannot_walk_are_left_to_pytorch():
     for other in (x.float(), x.contiguous(), x[:, :, :, :4], x[:0], x[:, :, :6, :6].contiguous(), x[0]):
         assert not fits(layer, other)
     assert not module.is_fused(layer, x)  # on a CPU
-    torch.testing.assert_close(convolved(layer.bfloat16(), x), layer(x))
+    torch.testing.assert_close(convolved(layer.bfloat16(), x)[0], layer(x))

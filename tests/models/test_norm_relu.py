@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from orthograd.models import norm_relu as module
 from orthograd.models import resnet18, wide_resnet28_10
-from orthograd.models.norm_relu import fits, norm_relu, sum_norm_relu, walked
+from orthograd.models.norm_relu import fits, norm_relu, sum_norm_relu
+from orthograd.models.walk import walked
 
 fused_norm = pytest.importorskip("orthograd.models.fused_norm", exc_type=ImportError)
 

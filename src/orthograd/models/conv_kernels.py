@@ -11,29 +11,62 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .norm_kernels import is_last
-
 
 @triton.jit
 def convolution_kernel(
-    x, w, y, images,
+    x, w, y, parts, images,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
-    SIZE: tl.constexpr, STRIDE: tl.constexpr, TURNED: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, TURNED: tl.constexpr, MEASURES: tl.constexpr,
     PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """y (images, H, W, O) of x, which has C channels; TURNED: the slopes of a convolution of stride 1 from O to C."""
+    """y (images, H, W, O) of x, which has C channels; TURNED: the slopes of a convolution of stride 1 from O to C.
+
+    Where it MEASURES, a program leaves the mean of each channel in its pixels, and the squares about it added up.
+    """
     first, n0 = tl.program_id(0) // (O // CHANNELS) * PIXELS, tl.program_id(0) % (O // CHANNELS) * CHANNELS
     total = tl.zeros([CHANNELS, PIXELS], tl.float32)
     for step in range(SIZE * SIZE * (C // DEPTH)):
         tap, c0 = step // (C // DEPTH), step % (C // DEPTH) * DEPTH
         pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(PIXELS, DEPTH)
-        if TURNED:
-            weights = w.load([c0, (SIZE * SIZE - 1 - tap) * O + n0]).T
-        else:
-            weights = w.load([n0, tap * C + c0])
+        weights = w.load([c0, (SIZE * SIZE - 1 - tap) * O + n0]).T if TURNED else w.load([n0, tap * C + c0])
         total = tl.dot(weights, pixels.T, total)
     m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
-    tl.store(y + m[:, None] * O + n[None, :], total.T.to(y.dtype.element_ty), mask=(m < images * H * W)[:, None])
+    found = total.to(y.dtype.element_ty)
+    tl.store(y + m[:, None] * O + n[None, :], found.T, mask=(m < images * H * W)[:, None])
+    if MEASURES:
+        values, count = found.to(tl.float32), tl.minimum(images * H * W - first, PIXELS)
+        mean = tl.sum(values, 1) / count  # what lies behind the last image is zero
+        apart = tl.where((m < images * H * W)[None, :], values - mean[:, None], 0.0)
+        places = parts + first // PIXELS * (2 * O) + n
+        tl.store(places, mean)
+        tl.store(places + O, tl.sum(apart * apart, 1))
+
+
+@triton.jit
+def merging_kernel(
+    parts, mean, scale, running_mean, running_variance, pixels, channels, stretches, length, epsilon, momentum,
+    COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """Mean and 1/deviation of each channel, running ones too, from what programs have measured."""
+    columns, numbers = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, AT_ONCE)
+    pivot = tl.load(parts + columns)  # differences from one of the means keep their digits where means are large
+    sums = tl.zeros([AT_ONCE, COLUMNS], tl.float32)
+    squares = tl.zeros([AT_ONCE, COLUMNS], tl.float32)
+    for first in range(0, stretches, AT_ONCE):
+        each = first + numbers
+        counts = tl.maximum(tl.minimum(pixels - each * length, length), 0).to(tl.float32)[:, None]
+        places, inside = parts + each[:, None] * (2 * channels) + columns[None, :], (each < stretches)[:, None]
+        apart = tl.where(inside, tl.load(places, mask=inside, other=0.0) - pivot[None, :], 0.0)
+        sums += counts * apart
+        squares += tl.load(places + channels, mask=inside, other=0.0) + counts * apart * apart
+    one, two = tl.sum(sums, 0), tl.sum(squares, 0)
+    center, spread = pivot + one / pixels, two - one * one / pixels
+    tl.store(mean + columns, center)
+    tl.store(scale + columns, 1.0 / tl.sqrt(spread / pixels + epsilon))
+    before = tl.load(running_mean + columns)
+    tl.store(running_mean + columns, before + momentum * (center - before))
+    before = tl.load(running_variance + columns)
+    tl.store(running_variance + columns, before + momentum * (spread / (pixels - 1) - before))
 
 
 @triton.jit
@@ -73,14 +106,11 @@ def spreading_kernel(
 
 @triton.jit
 def weights_kernel(
-    x, slope, of_w, parts, counters, length, stretches,
+    x, slope, parts, length,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, DEPTH: tl.constexpr, IS_SPLIT: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of the weights, (O, SIZE, SIZE, C): a program adds up a stretch of pixels for a tile of one tap.
-
-    Where pixels are split, the last program of a tile adds the stretches up, in their order whoever is last.
-    """
+    """Slopes of the weights, (stretches, O, SIZE, SIZE, C): of a stretch of pixels, a tile of a tap each program."""
     TILES: tl.constexpr = (O // OUTPUTS) * (C // INPUTS) * SIZE * SIZE
     tile, stretch = tl.program_id(0) % TILES, tl.program_id(0) // TILES
     c0, o0 = tile % (C // INPUTS) * INPUTS, tile // (C // INPUTS) % (O // OUTPUTS) * OUTPUTS
@@ -89,18 +119,20 @@ def weights_kernel(
     for first in range(stretch * length, stretch * length + length, DEPTH):
         pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(DEPTH, INPUTS)
         total = tl.dot(slope.load([first, o0]).T, pixels, total)
-    places = (o0 + tl.arange(0, OUTPUTS))[:, None] * (SIZE * SIZE * C) + tap * C + c0 + tl.arange(0, INPUTS)[None, :]
-    if IS_SPLIT:
-        own = tl.arange(0, OUTPUTS)[:, None] * INPUTS + tl.arange(0, INPUTS)[None, :]
-        all_of_tile = parts + tile * stretches * (OUTPUTS * INPUTS) + own
-        tl.store(all_of_tile + stretch * (OUTPUTS * INPUTS), total)
-        if is_last(counters + tile, stretches):
-            total = tl.zeros([OUTPUTS, INPUTS], tl.float32)
-            for each in range(stretches):
-                total += tl.load(all_of_tile + each * (OUTPUTS * INPUTS), cache_modifier=".cg")
-            tl.store(of_w + places, total.to(of_w.dtype.element_ty))
-    else:
-        tl.store(of_w + places, total.to(of_w.dtype.element_ty))
+    o, c = o0 + tl.arange(0, OUTPUTS), tap * C + c0 + tl.arange(0, INPUTS)
+    places = stretch * (O * SIZE * SIZE * C) + o[:, None] * (SIZE * SIZE * C) + c[None, :]
+    tl.store(parts + places, total.to(parts.dtype.element_ty))
+
+
+@triton.jit
+def adding_kernel(parts, out, length, stretches, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr):
+    """The sum of all stretches, always in the same order."""
+    own, numbers = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, AT_ONCE)
+    total = tl.zeros([AT_ONCE, BLOCK], tl.float32)
+    for first in range(0, stretches, AT_ONCE):
+        inside = (first + numbers < stretches)[:, None] & (own < length)[None, :]
+        total += tl.load(parts + (first + numbers)[:, None] * length + own[None, :], mask=inside, other=0.0)
+    tl.store(out + own, tl.sum(total, 0).to(out.dtype.element_ty), mask=own < length)
 
 
 @triton.jit
@@ -133,29 +165,19 @@ def stem_kernel(
 
 @triton.jit
 def stem_weights_kernel(
-    x, slope, of_w, parts, counters, pixels, length, stretches,
+    x, slope, parts, pixels, length,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
-    PIXELS: tl.constexpr, PATCH: tl.constexpr, AT_ONCE: tl.constexpr,
+    PIXELS: tl.constexpr, PATCH: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of its weights, (O, 3, 3, C); stretches of pixels are added up as in `weights_kernel`."""
+    """The slopes of its weights, (stretches, O, 3, 3, C)."""
     n, k = tl.arange(0, O), tl.arange(0, PATCH)
     total = tl.zeros([O, PATCH], tl.float32)
     for first in range(tl.program_id(0) * length, tl.program_id(0) * length + length, PIXELS):
         m = first + tl.arange(0, PIXELS)
         slopes = tl.load(slope + m[:, None] * O + n[None, :], mask=(m < pixels)[:, None], other=0.0)
         total = tl.dot(slopes.T, _patches(x, m, k, pixels, H, W, C), total)
-    own = n[:, None] * PATCH + k[None, :]
-    tl.store(parts + tl.program_id(0) * (O * PATCH) + own, total)
-    if is_last(counters, stretches):
-        total = tl.zeros([O, PATCH], tl.float32)
-        for each in range(0, stretches, AT_ONCE):
-            numbers = each + tl.arange(0, AT_ONCE)[:, None, None]
-            found = tl.load(
-                parts + numbers * (O * PATCH) + own[None, :, :], mask=numbers < stretches, other=0.0,
-                cache_modifier=".cg",
-            )  # fmt: skip
-            total += tl.sum(found, 0)
-        tl.store(of_w + n[:, None] * (9 * C) + k[None, :], total.to(of_w.dtype.element_ty), mask=(k < 9 * C)[None, :])
+    places = tl.program_id(0) * (O * 9 * C) + n[:, None] * (9 * C) + k[None, :]
+    tl.store(parts + places, total, mask=(k < 9 * C)[None, :])
 
 
 @triton.jit

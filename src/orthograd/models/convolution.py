@@ -9,20 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from ..triton_found import has_triton
+from .norm_relu import Statistics
 
 KINDS = (torch.bfloat16, torch.float16)
 SIZES = (4, 8, 16, 32)
 """Of images behind a convolution, high and wide: tiles of so many pixels are whole rows of them."""
 
 
-def convolved(layer: nn.Module, x: Tensor) -> Tensor:
-    """What the layer makes of x."""
+def convolved(layer: nn.Module, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
+    """What the layer makes of x, and what the norm behind it needs to know of that, if it came to light."""
     if is_fused(layer, x):
         from .fused_convolution import fused_convolution
 
-        return fused_convolution(layer, x)
-    y: Tensor = layer(x)
-    return y
+        return fused_convolution(layer, x, norm)
+    return layer(x), None
 
 
 def is_fused(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Conv2d]:
@@ -56,9 +56,15 @@ def fits(layer: nn.Conv2d, x: Tensor) -> bool:
 
 def is_stem(layer: nn.Conv2d) -> bool:
     """Whether all that a pixel sees of few channels is one small product."""
-    return layer.in_channels <= 3 and layer.kernel_size == (3, 3) and layer.stride == (1, 1) and layer.out_channels in (
-        16,
-        64,
+    return (
+        layer.in_channels <= 3
+        and layer.kernel_size == (3, 3)
+        and layer.stride == (1, 1)
+        and layer.out_channels
+        in (
+            16,
+            64,
+        )
     )
 
 

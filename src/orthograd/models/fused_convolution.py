@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.grad import conv2d_input
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .conv_kernels import convolution_kernel, spreading_kernel, stem_kernel, stem_weights_kernel, weights_kernel
+from .conv_kernels import (
+    adding_kernel,
+    convolution_kernel,
+    merging_kernel,
+    spreading_kernel,
+    stem_kernel,
+    stem_weights_kernel,
+    weights_kernel,
+)
 from .convolution import is_stem
+from .norm_relu import Statistics
+from .norm_relu import is_fused as is_norm_fused
 
 PROGRAMS = 132
 """Of a launch that adds up slopes of weights, about: one for each multiprocessor of an H200."""
@@ -19,9 +29,11 @@ SHORTEST = 256
 """Pixels of a stretch, at least."""
 DEPTH = 64
 """Channels or pixels multiplied at a time."""
-STEM_PIXELS, STEM_PATCH, STEM_STRETCHES, STEM_AT_ONCE = 128, 32, 128, 8
-COUNTERS: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
-"""Of programs that have ended, for each layer: a layer is used on one stream at a time."""
+STEM_PIXELS, STEM_PATCH = 128, 32
+ADDED, AT_ONCE = 256, 16
+"""Slopes of weights that a program adds up, and of how many stretches at a time."""
+MERGED = 16, 256
+"""Channels of which a program merges what was measured, and of how many tiles at a time."""
 
 
 class Tile(NamedTuple):
@@ -33,22 +45,27 @@ class Tile(NamedTuple):
     stages: int
 
 
-def fused_convolution(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """The convolution, and its slopes, by our kernels."""
+def fused_convolution(layer: nn.Conv2d, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
+    """The convolution by our kernels, and what the batch norm behind it needs to know of it, where it may."""
     weight = layer.weight.to(x.dtype).contiguous(memory_format=torch.channels_last)
-    return _Convolution.apply(x, weight, layer)  # type: ignore[no-untyped-call, no-any-return]
+    y, *found = _Convolution.apply(x, weight, layer, norm)  # type: ignore[no-untyped-call]
+    return y, (found[0], found[1]) if found else None
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: nn.Conv2d, norm: nn.Module | None) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, weight)
         ctx.layer = layer
-        return _stem(x, weight) if is_stem(layer) else _forward(x, weight, layer.stride[0])
+        if is_stem(layer):
+            return (_stem(x, weight),)
+        found = _forward(x, weight, layer.stride[0], norm)
+        ctx.mark_non_differentiable(*found[1:])
+        return found
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor | None, Tensor | None, None, None]:
         (x, weight), layer = ctx.saved_tensors, ctx.layer
         slope = slope.to(x.dtype).contiguous(memory_format=torch.channels_last)
         of_x = of_weight = None
@@ -56,7 +73,7 @@ class _Convolution(torch.autograd.Function):
             of_x = _of_images(slope, x, weight, layer) if is_stem(layer) else _of_x(slope, weight, layer.stride[0])
         if ctx.needs_input_grad[1]:
             of_weight = (_of_stem_weight if is_stem(layer) else _of_weight)(slope, x, weight, layer)
-        return of_x, of_weight, None
+        return of_x, of_weight, None, None
 
 
 def tile_of(pixels: int, channels: int) -> Tile:
@@ -71,16 +88,27 @@ def weights_tile_of(inputs: int, outputs: int) -> Tile:
     return Tile(128 if outputs % 128 == 0 else 64, 128 if inputs % 128 == 0 and inputs > 128 else 64, 4, 3)
 
 
-def _forward(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
+    """What comes out, and the mean and 1/deviation of its channels if the norm behind it trains by our kernels."""
     count, inputs, side = x.shape[0], x.shape[1], x.shape[2] // stride
     y = _images(count, len(weight), side, x)
-    tile = tile_of(count * side * side, len(weight))
-    convolution_kernel[(_programs(y, tile),)](
-        _boxes(x, stride, tile.first, DEPTH), _matrix(weight, [tile.second, DEPTH]), y,
-        count, side, side, inputs, len(weight), weight.shape[2], stride, False, tile.first, tile.second, DEPTH,
-        num_warps=tile.warps, num_stages=tile.stages,
+    tile, pixels, outputs = tile_of(count * side * side, len(weight)), count * side * side, len(weight)
+    is_measured = norm is not None and is_norm_fused(norm, y)
+    stretches = -(-pixels // tile.first)
+    parts = y.new_empty((stretches, 2, outputs) if is_measured else 1, dtype=torch.float32)
+    convolution_kernel[(stretches * (outputs // tile.second),)](
+        _boxes(x, stride, tile.first, DEPTH), _matrix(weight, [tile.second, DEPTH]), y, parts,
+        count, side, side, inputs, outputs, weight.shape[2], stride, False, is_measured,
+        tile.first, tile.second, DEPTH, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return y
+    if norm is None or not is_norm_fused(norm, y):
+        return (y,)
+    mean, scale = (y.new_empty(outputs, dtype=torch.float32) for _ in range(2))
+    merging_kernel[(outputs // MERGED[0],)](
+        parts, mean, scale, norm.running_mean, norm.running_var, pixels, outputs, stretches, tile.first, norm.eps,
+        norm.momentum, *MERGED,
+    )  # fmt: skip
+    return y, mean, scale
 
 
 def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
@@ -90,11 +118,12 @@ def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
     tile = tile_of(count * side * side, channels)
     given = _boxes(slope, 1, tile.first, DEPTH), _matrix(weight, [DEPTH, tile.second]), of_x
     shape, sizes = (count, side, side, outputs, channels, size), (tile.first, tile.second, DEPTH)
+    programs = -(-count * side * side // tile.first) * (channels // tile.second)
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     if stride == 1:
-        convolution_kernel[(_programs(of_x, tile),)](*given, *shape, 1, True, *sizes, **options)
+        convolution_kernel[(programs,)](*given, of_x, *shape, 1, True, False, *sizes, **options)
     else:
-        spreading_kernel[(4 * _programs(slope, tile, channels),)](*given, *shape, *sizes, **options)
+        spreading_kernel[(4 * programs,)](*given, *shape, *sizes, **options)
     return of_x
 
 
@@ -105,14 +134,20 @@ def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Te
     tiles = outputs // tile.first * (inputs // tile.second) * size * size
     length, stretches = _stretches(pixels, max(1, min(round(PROGRAMS / tiles), pixels // SHORTEST)), DEPTH)
     of_weight = torch.empty_like(weight)
-    parts = x.new_empty(tiles * stretches * tile.first * tile.second if stretches > 1 else 1, dtype=torch.float32)
+    parts = of_weight if stretches == 1 else x.new_empty(stretches, weight.numel(), dtype=torch.float32)
     slopes = slope.permute(0, 2, 3, 1).reshape(pixels, outputs)
     weights_kernel[(tiles * stretches,)](
-        _boxes(x, stride, DEPTH, tile.second), TensorDescriptor.from_tensor(slopes, [DEPTH, tile.first]), of_weight,
-        parts, _counters(layer, x, tiles), length, stretches, side, side, inputs, outputs, size, stride,
-        tile.first, tile.second, DEPTH, stretches > 1, num_warps=tile.warps, num_stages=tile.stages,
+        _boxes(x, stride, DEPTH, tile.second), TensorDescriptor.from_tensor(slopes, [DEPTH, tile.first]), parts, length,
+        side, side, inputs, outputs, size, stride, tile.first, tile.second, DEPTH,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return of_weight
+    return of_weight if stretches == 1 else _added(parts, of_weight)
+
+
+def _added(parts: Tensor, out: Tensor) -> Tensor:
+    stretches, length = parts.shape
+    adding_kernel[(-(-length // ADDED),)](parts, out, length, stretches, ADDED, AT_ONCE, num_warps=4)
+    return out
 
 
 def _stem(x: Tensor, weight: Tensor) -> Tensor:
@@ -127,29 +162,23 @@ def _stem(x: Tensor, weight: Tensor) -> Tensor:
 def _of_stem_weight(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
     count, channels, side, _ = x.shape
     pixels, outputs = count * side * side, len(weight)
-    length, stretches = _stretches(pixels, STEM_STRETCHES, STEM_PIXELS)
-    of_weight = torch.empty_like(weight)
-    parts = x.new_empty(stretches, outputs, STEM_PATCH, dtype=torch.float32)
+    length, stretches = _stretches(pixels, PROGRAMS, STEM_PIXELS)
+    parts = x.new_empty(stretches, weight.numel(), dtype=torch.float32)
     stem_weights_kernel[(stretches,)](
-        x, slope, of_weight, parts, _counters(layer, x, 1), pixels, length, stretches, side, side, channels, outputs,
-        STEM_PIXELS, STEM_PATCH, STEM_AT_ONCE,
-    )  # fmt: skip
-    return of_weight
+        x, slope, parts, pixels, length, side, side, channels, outputs, STEM_PIXELS, STEM_PATCH
+    )
+    return _added(parts, torch.empty_like(weight))
 
 
 def _of_images(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
     """By cuDNN: training does not ask for it."""
-    return torch.nn.grad.conv2d_input(x.shape, weight, slope, layer.stride, layer.padding)
+    found: Tensor = conv2d_input(x.shape, weight, slope, layer.stride, layer.padding)
+    return found
 
 
 def _images(count: int, channels: int, side: int, like: Tensor) -> Tensor:
     shape = count, channels, side, side
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
-
-
-def _programs(y: Tensor, tile: Tile, channels: int = 0) -> int:
-    pixels = y.shape[0] * y.shape[2] * y.shape[3]
-    return -(-pixels // tile.first) * ((channels or y.shape[1]) // tile.second)
 
 
 def _stretches(pixels: int, wanted: int, multiple: int) -> tuple[int, int]:
@@ -173,11 +202,3 @@ def _boxes(x: Tensor, stride: int, pixels: int, channels: int) -> TensorDescript
 def _matrix(weight: Tensor, block: list[int]) -> TensorDescriptor:
     """Outputs by taps and inputs."""
     return TensorDescriptor.from_tensor(weight.permute(0, 2, 3, 1).reshape(len(weight), -1), block)
-
-
-def _counters(layer: nn.Module, x: Tensor, count: int) -> Tensor:
-    """Zeros, made once: the kernels leave zeros behind."""
-    kept = COUNTERS.get(layer)
-    if kept is None or kept.device != x.device:
-        kept = COUNTERS[layer] = torch.zeros(count, dtype=torch.int32, device=x.device)
-    return kept

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from .norm_kernels import normalise_kernel, slopes_kernel, statistics_kernel, sums_kernel
+from .norm_relu import Statistics
 
 PROGRAMS, SHARE = 256, 8192
 """Of a launch that adds up: so many programs, about two for each multiprocessor of an H200, or one for so many values
@@ -23,10 +24,12 @@ COUNTERS: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
 Slopes = tuple[Tensor | None, ...]
 
 
-def fused_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool) -> tuple[Tensor, Tensor]:
+def fused_norm(
+    norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, found: Statistics | None = None
+) -> tuple[Tensor, Tensor]:
     """relu(norm(x) + plus) or norm(x) + plus, twice: both slopes are added up in the kernels."""
     _count(norm)
-    return _Norm.apply(x, plus, norm.weight, norm.bias, norm, relu)  # type: ignore[no-untyped-call, no-any-return]
+    return _Norm.apply(x, plus, norm.weight, norm.bias, norm, relu, found)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def fused_sum_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -38,10 +41,17 @@ def fused_sum_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> tupl
 class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, plus: Tensor | None, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, relu: bool
+        ctx: Any,
+        x: Tensor,
+        plus: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        norm: nn.BatchNorm2d,
+        relu: bool,
+        found: Statistics | None,
     ) -> tuple[Tensor, Tensor]:
         launches = Launches(x, norm)
-        mean, scale, _ = launches.statistics(x, None)
+        mean, scale = found or launches.statistics(x, None)[:2]
         y = launches.normalised(x, plus, mean, scale, relu=relu)
         ctx.save_for_backward(x, None if plus is None else y, weight, bias, mean, scale)
         ctx.launches, ctx.relu = launches, relu
@@ -54,9 +64,9 @@ class _Norm(torch.autograd.Function):
         if slope is None:
             slope, other = other, None
         if slope is None:
-            return None, None, None, None, None, None
+            return (None,) * 7
         x, y, *line = ctx.saved_tensors
-        return *ctx.launches.slopes((slope, other), x, y, None, *line, relu=ctx.relu), None, None
+        return *ctx.launches.slopes((slope, other), x, y, None, *line, relu=ctx.relu), None, None, None
 
 
 class _SumNorm(torch.autograd.Function):

@@ -41,7 +41,7 @@ def statistics_kernel(
     own = stretch * channels + columns
     tl.store(parts + own, pivot + one / count, mask=is_channel)
     tl.store(parts + stretches * channels + own, two - one * one / count, mask=is_channel)
-    if is_last(counters + tl.program_id(1), stretches):
+    if _is_last(counters, stretches):
         numbers = tl.arange(0, PARTS)
         counts = tl.maximum(tl.minimum(length, pixels - numbers * length), 0).to(tl.float32)[:, None]
         means = _column_parts(parts, numbers, columns, channels, stretches)
@@ -96,7 +96,7 @@ def sums_kernel(
     own = stretch * channels + columns
     tl.store(parts + own, tl.sum(slopes, 0), mask=is_channel)
     tl.store(parts + stretches * channels + own, tl.sum(products, 0), mask=is_channel)
-    if is_last(counters + tl.program_id(1), stretches):
+    if _is_last(counters, stretches):
         numbers = tl.arange(0, PARTS)
         found = _column_parts(parts, numbers, columns, channels, stretches)
         tl.store(bias_slope + columns, tl.sum(found, 0), mask=is_channel)
@@ -165,10 +165,11 @@ def _places(begin, pixels, channels, columns, ROWS: tl.constexpr):
 
 
 @triton.jit
-def is_last(counter, programs):
-    """Whether all other programs have stored their part, of so many that share a counter; it is then as before."""
+def _is_last(counters, stretches):
+    """Whether all other programs of these channels have stored their part; the counter is then as before."""
+    counter = counters + tl.program_id(1)
     tl.debug_barrier()  # the parts are stored by all threads of the program
-    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
+    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == stretches - 1
     if is_last:
         tl.store(counter, 0)
     return is_last

@@ -9,19 +9,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..triton_found import has_triton
-from .convolution import convolved
 
 Ways = tuple[Tensor, Tensor]
 """The same values for two that use them: what slopes they give is added up where it is needed, not in between."""
+Statistics = tuple[Tensor, Tensor]
+"""Mean and 1/deviation of each channel of a batch."""
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def norm_relu(norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True) -> Ways:
-    """relu(norm(x) + plus), or the same without ReLU."""
+def norm_relu(
+    norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True, found: Statistics | None = None
+) -> Ways:
+    """relu(norm(x) + plus), or the same without ReLU; x may have been measured before."""
     if is_fused(norm, x, plus):
         from .fused_norm import fused_norm
 
-        return fused_norm(norm, x, plus, relu=relu)
+        return fused_norm(norm, x, plus, relu=relu, found=found)
     y: Tensor = norm(x) if plus is None else norm(x) + plus
     y = functional.relu(y) if relu else y
     return y, y
@@ -35,25 +38,6 @@ def sum_norm_relu(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> tup
         return fused_sum_norm(norm, x, plus)
     total = x if plus is None else x + plus
     return total, functional.relu(norm(total))
-
-
-def walked(layers: nn.Sequential, x: Tensor, plus: Tensor | None = None, *, relu: bool = False) -> Ways:
-    """Layer by layer, each norm with the ReLU behind it; to the last one more may be added, and a ReLU.
-
-    A norm is whatever stands behind a convolution: users put others in the place of batch norms.
-    """
-    ways, rest = (x, x), list(layers)
-    while rest:
-        layer = rest.pop(0)
-        if not rest:
-            ways = norm_relu(layer, ways[0], plus, relu=relu)
-        elif isinstance(rest[0], nn.ReLU):
-            is_last = len(rest) == 1
-            ways = norm_relu(layer, ways[0], plus if is_last else None)
-            rest.pop(0)
-        else:
-            ways = (convolved(layer, ways[0]),) * 2
-    return ways
 
 
 def is_fused(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> TypeGuard[nn.BatchNorm2d]:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..triton_found import has_triton
-from .norm_relu import Ways, walked
+from .norm_relu import Ways
+from .walk import walked
 
 Shape = tuple[int, int, int]
 

@@ -37,9 +37,10 @@ class Block(nn.Module):
     def forward(self, ways: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
         """Both ways, whose sum is left to the next norm; the shortcut's convolution sees what was normalised."""
         x, normalised = sum_norm_relu(self.first_norm, *ways)
-        shortcut: Tensor = x if self.shortcut is None else convolved(self.shortcut, normalised)
-        inner, _ = norm_relu(self.second_norm, convolved(self.first, normalised))
-        return convolved(self.second, inner), shortcut
+        shortcut: Tensor = x if self.shortcut is None else convolved(self.shortcut, normalised)[0]
+        between, found = convolved(self.first, normalised, self.second_norm)
+        inner, _ = norm_relu(self.second_norm, between, found=found)
+        return convolved(self.second, inner)[0], shortcut
 
 
 class WideResNet(nn.Module):
@@ -66,7 +67,7 @@ class WideResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits."""
-        _, features = sum_norm_relu(self.norm, *self.blocks((convolved(self.stem, images), None)))
+        _, features = sum_norm_relu(self.norm, *self.blocks((convolved(self.stem, images)[0], None)))
         logits: Tensor = self.classifier(features.mean((2, 3)))
         return logits
 
