@@ -213,7 +213,7 @@ MAY_IMPORT = {
     "corruption": set(),
     "datasets": {"corruption"},  # where CIFAR-10-C is not at hand, it is made
     "models": {"triton_found"},
-    "training": {"corruption", "datasets", "fused_sgd", "lazy", "models", "optimizer", "options"},
+    "training": {"corruption", "datasets", "fused_sgd", "lazy", "models", "optimizer", "options", "triton_found"},
     "diagnosis": {"engine", "optimizer", "options", "partition", "projection", "report"},
     "experiment": {"calibration", "diagnosis", "training"},
     "report": {"calibration", "lazy", "statistics"},

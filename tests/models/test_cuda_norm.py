@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,8 @@ from torch.nn import functional
 from orthograd.models import norm_relu as module
 from orthograd.models import resnet18, resnet50, wide_resnet28_10
 from orthograd.models.norm_relu import is_fused, norm_relu, sum_norm_relu
+from orthograd.training import Config
+from orthograd.training.compilation import forward
 from orthograd.training.precision import precision
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -47,9 +51,70 @@ def results(shape, dtype, *, is_sum, has_plus, kernels):
 def test_kernels_do_what_pytorch_does_in_float64(shape, dtype, is_sum, has_plus):
     given = {"is_sum": is_sum, "has_plus": has_plus}
     found, wanted = (results(shape, dtype, **given, kernels=kernels) for kernels in (True, False))
+    assert_alike(found, wanted, dtype)
+
+
+def assert_alike(found, wanted, dtype):
     tolerance = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
     for ours, exact in zip(found, wanted, strict=True):
         assert (ours.double() - exact).norm() <= tolerance * exact.norm()
+
+
+def seasoned(norm):
+    """With statistics and a line of its own, to be judged by them."""
+    generator = torch.Generator("cuda").manual_seed(4)
+    for given, low, high in ((norm.running_mean, 0, 2), (norm.running_var, 0.1, 2), (norm.weight, 0.5, 2)):
+        nn.init.uniform_(given, low, high, generator=generator)
+    nn.init.normal_(norm.bias, generator=generator)
+    return norm.eval()
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (3, 40, 5, 7)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["norm", "relu", "sum"])
+@pytest.mark.parametrize("has_plus", [False, True])
+@torch.no_grad()
+def test_norms_that_are_judged_do_what_pytorch_does_in_float64(shape, dtype, kind, has_plus):
+    x, plus = values(*shape, dtype=dtype), values(*shape, seed=1, dtype=dtype) if has_plus else None
+    norm = seasoned(nn.BatchNorm2d(shape[1]).cuda())
+    before, exact = copy.deepcopy(norm.state_dict()), copy.deepcopy(norm).double()
+    assert is_fused(norm, x, plus)
+    if kind == "sum":
+        total = x + plus if has_plus else x
+        found, y = sum_norm_relu(norm, x, plus)
+        assert torch.equal(found, total)
+        wanted = functional.relu(exact(total.double()))
+    else:
+        y, _ = norm_relu(norm, x, plus, relu=kind == "relu")
+        wanted = exact(x.double()) + plus.double() if has_plus else exact(x.double())
+        wanted = functional.relu(wanted) if kind == "relu" else wanted
+    assert_alike([y], [wanted], dtype)
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+
+
+@pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
+@pytest.mark.parametrize("name", ["float32", "bf16"])
+@torch.no_grad()
+def test_a_network_is_judged_as_near_to_float64_as_by_pytorch(network, name, monkeypatch):
+    from orthograd.models import fused_norm
+
+    model, images = network((3, 32, 32), 10).cuda().to(memory_format=torch.channels_last), values(64, 3, 32, 32)
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    model(images)
+    calls, judged = [], fused_norm._judged
+    monkeypatch.setattr(fused_norm, "_judged", lambda *given, **chosen: calls.append(1) or judged(*given, **chosen))
+    compute = forward(Config(device="cuda", precision=name), is_compiled=False)
+    with precision(name):
+        ours = compute(model.eval(), images)
+        assert len(calls) == len(norms)
+        monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: False)
+        theirs, exact = compute(model, images), model.double()(images.double())
+    assert len(calls) == len(norms)
+    error = (theirs - exact).norm()
+    assert (ours - exact).norm() <= 2 * error + 1e-5 * exact.norm()
+    assert error < 0.2 * exact.norm()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -99,6 +164,9 @@ def test_what_the_kernels_do_not_do_is_left_to_pytorch():
     assert is_fused(nn.BatchNorm2d(16).cuda(), x)
     for norm in (nn.BatchNorm2d(16).eval(), nn.BatchNorm2d(16, affine=False), nn.BatchNorm2d(16, momentum=None)):
         assert not is_fused(norm.cuda(), x)
+    with torch.no_grad():
+        assert is_fused(nn.BatchNorm2d(16).cuda().eval(), x)
+        assert not is_fused(nn.BatchNorm2d(16, track_running_stats=False).cuda().eval(), x)
     assert not is_fused(nn.BatchNorm2d(16).cuda(), x.double())
     assert not is_fused(nn.BatchNorm2d(16).cuda(), x.contiguous())
     y = norm_relu(nn.BatchNorm2d(16).cuda(), x.contiguous())[0]

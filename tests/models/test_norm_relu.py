@@ -19,6 +19,8 @@ from orthograd.models.walk import walked
 
 fused_norm = pytest.importorskip("orthograd.models.fused_norm", exc_type=ImportError)
 
+KINDS = ["norm", "norm + x", "relu(norm)", "relu(norm + x)", "relu(norm) of a sum"]
+
 
 @pytest.fixture
 def fused(monkeypatch):
@@ -39,6 +41,13 @@ def made_norm(channels):
     return norm
 
 
+def seasoned(norm):
+    """With statistics, to be judged by them."""
+    nn.init.normal_(norm.running_mean, 5.0, 0.5, generator=torch.Generator().manual_seed(3))
+    nn.init.uniform_(norm.running_var, 0.1, 9.0, generator=torch.Generator().manual_seed(4))
+    return norm.eval()
+
+
 def exact(tensor):
     return None if tensor is None else tensor.detach().double().requires_grad_()
 
@@ -51,7 +60,7 @@ def assert_alike(found, wanted, *, tolerance=2e-5):
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("shape", [(4, 64, 8, 8), (3, 16, 5, 5), (2, 160, 6, 6), (2, 40, 3, 3), (2, 64, 3, 1)])
-@pytest.mark.parametrize("kind", ["norm", "norm + x", "relu(norm)", "relu(norm + x)", "relu(norm) of a sum"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_values_slopes_and_statistics_are_those_of_pytorch(shape, kind):
     x, plus = values(*shape, mean=5.0), values(*shape, seed=3) if "x" in kind or "sum" in kind else None
     norm, theirs = made_norm(shape[1]), made_norm(shape[1]).double()
@@ -77,6 +86,39 @@ def test_values_slopes_and_statistics_are_those_of_pytorch(shape, kind):
 
     assert_alike(told(ways, x, plus, norm), told(wanted, exact_x, exact_plus, theirs))
     assert norm.num_batches_tracked == 1
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("shape", [(4, 64, 8, 8), (3, 16, 5, 5), (2, 160, 6, 6), (2, 40, 3, 3), (2, 64, 3, 1)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_network_that_is_judged_goes_by_running_statistics_and_leaves_them(shape, kind):
+    x, plus = values(*shape, mean=5.0), values(*shape, seed=3) if "x" in kind or "sum" in kind else None
+    norm = seasoned(made_norm(shape[1]))
+    before, theirs = copy.deepcopy(norm.state_dict()), copy.deepcopy(norm).double()
+    with torch.no_grad():
+        if "sum" in kind:
+            total, y = sum_norm_relu(norm, x, plus)
+            assert torch.equal(total, x + plus)
+            wanted = functional.relu(theirs(exact(x) + exact(plus)))
+        else:
+            y = norm_relu(norm, x, plus, relu="relu" in kind)[1]
+            wanted = theirs(exact(x)) if plus is None else theirs(exact(x)) + exact(plus)
+            wanted = functional.relu(wanted) if "relu" in kind else wanted
+    assert_alike({"y": y}, {"y": wanted})
+    assert y.stride() == x.stride()
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+    assert norm not in fused_norm.COUNTERS
+
+
+@pytest.mark.usefixtures("fused")
+def test_a_sum_that_is_judged_is_rounded_before_it_is_normalised():
+    x, plus = (values(2, 64, 4, 4, seed=seed).detach().half() for seed in (0, 1))
+    with torch.no_grad():
+        total, y = sum_norm_relu(seasoned(made_norm(64)), x, plus)
+        alone, same = sum_norm_relu(seasoned(made_norm(64)), total)
+    assert torch.equal(total, x + plus)
+    assert alone is total
+    assert torch.equal(y, same)
 
 
 @pytest.mark.usefixtures("fused")
@@ -134,6 +176,8 @@ def test_what_is_not_a_number_is_not_hidden():
         assert y[:, 3].isnan().all()
         assert x.grad[:, 3].isnan().all()
         assert x.grad[:, 4].isfinite().all()
+    with torch.no_grad():
+        assert norm_relu(made_norm(16).eval(), x)[0].isnan().sum() == 1
 
 
 @pytest.mark.parametrize(
@@ -193,6 +237,19 @@ def test_a_network_learns_the_same(network, monkeypatch):
     assert_alike(found[True], found[False], tolerance=0.02)  # a ReLU may open for one and not for the other
 
 
+@pytest.mark.parametrize("network", [resnet18, wide_resnet28_10])
+def test_a_network_is_judged_the_same(network, monkeypatch):
+    model = network((3, 8, 8), 10).to(memory_format=torch.channels_last)
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            seasoned(layer).running_mean.sub_(5)
+    images = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        wanted = model.eval().double()(images.double())
+        monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: True)
+        assert_alike({"logits": model.float()(images)}, {"logits": wanted})
+
+
 @pytest.mark.slow
 def test_kernels_compile_for_a_gpu():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -210,14 +267,14 @@ from orthograd.models import norm_kernels
 VALUES = "first second total values plus out slope other_slope beside values_slope plus_slope".split()
 SIZES = {"PARTS": 128, "ROWS": 32, "COLUMNS": 32}
 for kind in ("*bf16", "*fp32"):
-    for name in ("statistics_kernel", "normalise_kernel", "sums_kernel", "slopes_kernel"):
-        kernel = getattr(norm_kernels, name)
+    for name in ("statistics_kernel", "normalise_kernel", "normalise_kernel, plain", "sums_kernel", "slopes_kernel"):
+        kernel, flag = getattr(norm_kernels, name.split(",")[0]), "plain" not in name
         types = {argument: "*fp32" for argument in kernel.arg_names if argument.islower()}
         types |= {argument: kind for argument in VALUES}
         types |= dict.fromkeys(("pixels", "channels", "stretches", "length"), "i32")
         types |= {"counters": "*i32", "epsilon": "fp32", "momentum": "fp32"}
         signature = {a: types[a] if a in types else "constexpr" for a in kernel.arg_names}
-        constants = {(i,): SIZES.get(a, True) for i, a in enumerate(kernel.arg_names) if signature[a] == "constexpr"}
+        constants = {(i,): SIZES.get(a, flag) for i, a in enumerate(kernel.arg_names) if signature[a] == "constexpr"}
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
         assert "ptx" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm
 print("compiled")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 from torch import nn
 
-from orthograd.training import Arm, Config, compilation
+from orthograd.training import Arm, Config, Task, compilation, prediction
 
 QUICK = Config(epochs=4)
 
@@ -37,3 +39,19 @@ def test_networks_are_compiled_however_many_there_are(monkeypatch):
         list(another.map(compute, range(1, 12)))
     compilation._compiled_loss.cache_clear()
     assert len(compiled) == 12
+
+
+@pytest.mark.parametrize("has_kernels", [False, True])
+def test_networks_with_kernels_of_their_own_are_judged_without_the_compiler(has_kernels, monkeypatch):
+    found, config = [], dataclasses.replace(QUICK, device="cuda")
+    monkeypatch.setitem(prediction.BATCH, "cuda", 100)
+
+    def forward(config, *, is_compiled):
+        found.append(is_compiled)
+        return lambda model, images: model(images)
+
+    monkeypatch.setattr(prediction, "forward", forward)
+    model, data = nn.Flatten(), Task.of(QUICK).dataset
+    model.has_own_kernels = has_kernels
+    prediction.logits(model, data, data.test_images[:250], config, is_compiled=True)
+    assert found == [not has_kernels, not has_kernels, False]

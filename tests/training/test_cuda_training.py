@@ -9,19 +9,22 @@ import torch
 
 from orthograd.experiment import InProcess, PackedGPU, Store, execute
 from orthograd.experiment.run import run
-from orthograd.training import ARMS, Config, Task, prediction, train, training
+from orthograd.training import ARMS, Config, Task, graphs, prediction, train, training
+from orthograd.training.draws import Draws
 from orthograd.training.graphs import SLOTS
 from orthograd.training.packing import SIZES, fastest_pack
 from orthograd.training.precision import precision
+from orthograd.training.preparation import byte_table, in_one_launch, prepared
+from tests.training.test_preparation import in_bytes
 from tests.training.test_training import Memory
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 ON_GPU = Config(device="cuda", epochs=4, model="cnn_batchnorm", augmentation="crop_flip")
 
 
-def results(config, keeper=None):
+def results(config, keeper=None, task=None):
     """Weights, running statistics and losses of a run."""
-    with precision(config.precision), training(config, Task.of(config), keeper=keeper) as trained:
+    with precision(config.precision), training(config, task or Task.of(config), keeper=keeper) as trained:
         state = trained.model.state_dict()
         return torch.cat([value.flatten().double().cpu() for value in state.values()]), trained.losses
 
@@ -110,20 +113,57 @@ def test_runs_end_in_the_same_bits_alone_and_packed(tmp_path, name):
         assert one["weight_norm"] == other["weight_norm"]
 
 
-def test_a_judge_that_is_ready_compiles_nothing_more(monkeypatch):
-    config = dataclasses.replace(ON_GPU, epochs=1, precision="bf16", shifts="cifar10c")
+@pytest.mark.parametrize(("model", "compiled"), [("cnn_batchnorm", 1), ("resnet18", 0)])
+def test_a_judge_that_is_ready_compiles_nothing_more(model, compiled, monkeypatch):
+    """And nothing at all of networks with kernels of their own."""
+    config = dataclasses.replace(ON_GPU, epochs=1, precision="bf16", shifts="cifar10c", model=model)
     task = Task.of(config)
     sets = {"clean": task.dataset.test_images.cuda(), "fog.1": task.dataset.test_images.cuda().flip(0)}
     monkeypatch.setattr(prediction, "judged_by", lambda config, data: iter(sets.items()))
     monkeypatch.setitem(prediction.BATCH, "cuda", 64)
-    graphs = torch._dynamo.utils.counters["stats"]
+    stats = torch._dynamo.utils.counters["stats"]
     with precision(config.precision), training(config, task) as trained:  # which compiles as well, so it comes first
-        before = graphs["unique_graphs"]
+        before = stats["unique_graphs"]
         prediction.prepare(config)
-        assert graphs["unique_graphs"] == before + 1
+        assert stats["unique_graphs"] == before + compiled
         found = prediction.predicted(trained.model, task, config)
-        assert graphs["unique_graphs"] == before + 1
-    torch.testing.assert_close(found["logits.fog.1"], found["logits.clean"].flip(0), rtol=0.05, atol=0.05)
+        assert stats["unique_graphs"] == before + compiled
+    clean = found["logits.clean"]
+    assert (found["logits.fog.1"].flip(0) - clean).norm() < 0.05 * clean.norm()
+
+
+@pytest.mark.parametrize("shape", [(200, 3, 32, 32), (50, 1, 8, 8), (37, 3, 9, 7), (64, 2, 3, 40)])
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_epochs_images_are_the_same_bits_by_one_launch(shape, augmentation, dtype):
+    data = in_bytes(*shape)
+    images, targets = data.train_images.cuda(), torch.eye(2, device="cuda")[data.train_labels.cuda()]
+    config = dataclasses.replace(ON_GPU, augmentation=augmentation)
+    for seed in range(5):
+        draws = Draws.of(config, ARMS["baseline"], len(images), torch.Generator().manual_seed(seed)).to(images.device)
+        found = in_one_launch(images, draws, byte_table(data, images, dtype))
+        wanted, _ = prepared(data, images, targets, draws, 16)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(found, wanted.contiguous(memory_format=torch.channels_last).to(dtype))
+
+
+@pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "tf32"), ("resnet18", "bf16")])
+@pytest.mark.parametrize("arm", ["orthograd", "mixup"])
+def test_a_run_ends_in_the_same_bits_by_one_launch_an_epoch(model, name, arm, monkeypatch):
+    config = dataclasses.replace(ON_GPU, model=model, precision=name, arm=arm, epochs=2)
+    data = in_bytes(150, 3, 16, 16)
+    task = Task(data, data.train_images, data.train_labels, data.train_images[:0], data.train_labels[:0])
+    launches, launch = [], graphs.in_one_launch
+    monkeypatch.setattr(graphs, "in_one_launch", lambda *given: launches.append(1) or launch(*given))
+    found, losses = results(config, task=task)
+    assert bool(launches) == (arm != "mixup")
+    SLOTS.drop()
+    monkeypatch.setattr(graphs, "byte_table", lambda *given: None)
+    launches.clear()
+    wanted, same = results(config, task=task)
+    assert not launches
+    assert torch.equal(found, wanted)
+    assert losses == same
 
 
 def test_the_pack_is_one_that_was_tried():

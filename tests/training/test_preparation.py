@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -10,7 +13,7 @@ import torch
 from orthograd.datasets import Dataset
 from orthograd.training import ARMS, Config
 from orthograd.training.draws import Draws
-from orthograd.training.preparation import cropped, prepared
+from orthograd.training.preparation import _table, byte_table, cropped, in_one_launch, prepared
 
 CROPPED = Config(augmentation="crop_flip", batch_size=16)
 
@@ -57,3 +60,67 @@ def test_an_epoch_has_every_image_once_and_black_margins_are_black_before_normal
 def test_draws_without_augmentation_are_an_order_alone():
     draws = Draws.of(dataclasses.replace(CROPPED, augmentation="none"), ARMS["orthograd"], 5, torch.Generator())
     assert [draws.offsets, draws.is_flipped, draws.partners, draws.shares] == [None] * 4
+
+
+def in_bytes(*shape: int) -> Dataset:
+    images, labels = torch.randint(256, shape, dtype=torch.uint8), torch.arange(shape[0]) % 2
+    mean, deviation = ((0.4914, 0.4822, 0.4465)[: shape[1]], (0.247, 0.2435, 0.2616)[: shape[1]])
+    return Dataset("bytes", images, labels, images, labels, 2, mean, deviation)
+
+
+@pytest.mark.parametrize("shape", [(40, 3, 9, 7), (24, 1, 8, 8), (17, 2, 3, 40), (20, 3, 32, 32), (16, 3, 1, 1)])
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_launch_gives_the_same_bits(shape, augmentation, dtype):
+    """By Triton's interpreter where there is no GPU."""
+    pytest.importorskip("triton")
+    data, device = in_bytes(*shape), "cuda" if torch.cuda.is_available() else "cpu"
+    images, config = data.train_images.to(device), dataclasses.replace(CROPPED, augmentation=augmentation)
+    draws = Draws.of(config, ARMS["baseline"], len(images), torch.Generator().manual_seed(1)).to(images.device)
+    for order in (draws, draws.part(3, 8)):
+        found = in_one_launch(images, order, _table(data, images, dtype))
+        assert found.dtype == dtype
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        wanted, _ = prepared(data, images, torch.eye(len(images), device=device), order, 16)
+        assert torch.equal(found, wanted.to(dtype))
+
+
+def test_what_one_launch_cannot_do_has_no_table():
+    class Squared(Dataset):
+        def normalised(self, images):
+            return super().normalised(images) ** 2
+
+    data = in_bytes(4, 3, 8, 8)
+    fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
+    images = data.train_images.to("cuda" if torch.cuda.is_available() else "cpu")
+    for refused in (images.cpu(), images.float(), images.permute(0, 1, 3, 2)):
+        assert byte_table(data, refused, torch.float32) is None
+    assert byte_table(Squared(**fields), images, torch.float32) is None
+
+
+@pytest.mark.slow
+def test_the_kernel_compiles_for_a_gpu():
+    pytest.importorskip("triton")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
+    assert run.stdout.strip() == "compiled", run.stderr[-2000:]
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from orthograd.training.crop_kernel import crop_kernel
+
+for kind in ("*bf16", "*fp32"):
+    for crops in (True, False):
+        types = {"images": "*u8", "rows": "*i64", "table": kind, "out": kind}
+        types |= {"offsets": "*i64", "is_flipped": "*i1"} if crops else {}
+        constants = {"CHANNELS": 3, "HEIGHT": 32, "WIDTH": 32, "MARGIN": 4, "CROPS": crops, "SIZE": 1024}
+        signature = {argument: types.get(argument, "constexpr") for argument in crop_kernel.arg_names}
+        places = {(i,): constants.get(a) for i, a in enumerate(crop_kernel.arg_names) if signature[a] == "constexpr"}
+        source = ASTSource(fn=crop_kernel, signature=signature, constexprs=places)
+        assert "ptx" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm
+print("compiled")
+"""

@@ -75,7 +75,7 @@ def _kind(job: Job) -> tuple[str, str]:
 
 
 class _Judge:
-    """Made ready while the first networks train: to compile what judges them takes as long as many epochs."""
+    """Made ready while the first networks train: the kernels and images that judge them take as long as many epochs."""
 
     def __init__(self, config: Config, runs: int) -> None:
         self._config, self._runs = config, runs

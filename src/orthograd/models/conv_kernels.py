@@ -11,17 +11,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .norm_kernels import settled_line
+
 
 @triton.jit
 def convolution_kernel(
-    x, w, y, parts, images,
+    x, w, y, parts, weight, bias, mean, variance, epsilon, plus, images,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
-    SIZE: tl.constexpr, STRIDE: tl.constexpr, TURNED: tl.constexpr, MEASURES: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, TURNED: tl.constexpr, MEASURES: tl.constexpr, RELU: tl.constexpr,
     PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """y (images, H, W, O) of x, which has C channels; TURNED: the slopes of a convolution of stride 1 from O to C.
 
-    Where it MEASURES, a program leaves the mean of each channel in its pixels, and the squares about it added up.
+    Where it MEASURES, a program leaves the mean of each channel in its pixels, and the squares about it added up. With
+    a norm, whose statistics are known, and ``plus`` it is all that follows: relu(norm(y) + plus).
     """
     first, n0 = tl.program_id(0) // (O // CHANNELS) * PIXELS, tl.program_id(0) % (O // CHANNELS) * CHANNELS
     total = tl.zeros([CHANNELS, PIXELS], tl.float32)
@@ -31,15 +34,23 @@ def convolution_kernel(
         weights = w.load([c0, (SIZE * SIZE - 1 - tap) * O + n0]).T if TURNED else w.load([n0, tap * C + c0])
         total = tl.dot(weights, pixels.T, total)
     m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
+    places, inside = m[:, None] * O + n[None, :], (m < images * H * W)[:, None]
+    if weight is not None:
+        factor, shift = settled_line(weight, bias, mean, variance, epsilon, n, O)
+        total = total * factor[:, None] + shift[:, None]
+        if plus is not None:
+            total += tl.load(plus + places, mask=inside, other=0.0).to(tl.float32).T
+        if RELU:
+            total = tl.where(total < 0, 0.0, total)
     found = total.to(y.dtype.element_ty)
-    tl.store(y + m[:, None] * O + n[None, :], found.T, mask=(m < images * H * W)[:, None])
+    tl.store(y + places, found.T, mask=inside)
     if MEASURES:
         values, count = found.to(tl.float32), tl.minimum(images * H * W - first, PIXELS)
-        mean = tl.sum(values, 1) / count  # what lies behind the last image is zero
-        apart = tl.where((m < images * H * W)[None, :], values - mean[:, None], 0.0)
-        places = parts + first // PIXELS * (2 * O) + n
-        tl.store(places, mean)
-        tl.store(places + O, tl.sum(apart * apart, 1))
+        center = tl.sum(values, 1) / count  # what lies behind the last image is zero
+        apart = tl.where((m < images * H * W)[None, :], values - center[:, None], 0.0)
+        own = parts + first // PIXELS * (2 * O) + n
+        tl.store(own, center)
+        tl.store(own + O, tl.sum(apart * apart, 1))
 
 
 @triton.jit

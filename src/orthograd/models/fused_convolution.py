@@ -34,6 +34,7 @@ ADDED, AT_ONCE = 256, 16
 """Slopes of weights that a program adds up, and of how many stretches at a time."""
 MERGED = 16, 256
 """Channels of which a program merges what was measured, and of how many tiles at a time."""
+NO_LINE = None, None, None, None, 0.0
 
 
 class Tile(NamedTuple):
@@ -47,9 +48,13 @@ class Tile(NamedTuple):
 
 def fused_convolution(layer: nn.Conv2d, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
     """The convolution by our kernels, and what the batch norm behind it needs to know of it, where it may."""
-    weight = layer.weight.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    weight = _weight_of(layer, x)
     y, *found = _Convolution.apply(x, weight, layer, norm)  # type: ignore[no-untyped-call]
     return y, (found[0], found[1]) if found else None
+
+
+def _weight_of(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    return layer.weight.to(x.dtype).contiguous(memory_format=torch.channels_last)
 
 
 class _Convolution(torch.autograd.Function):
@@ -90,25 +95,58 @@ def weights_tile_of(inputs: int, outputs: int) -> Tile:
 
 def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
     """What comes out, and the mean and 1/deviation of its channels if the norm behind it trains by our kernels."""
-    count, inputs, side = x.shape[0], x.shape[1], x.shape[2] // stride
-    y = _images(count, len(weight), side, x)
-    tile, pixels, outputs = tile_of(count * side * side, len(weight)), count * side * side, len(weight)
-    is_measured = norm is not None and is_norm_fused(norm, y)
+    y, tile = _placed(x, weight, stride)
+    pixels, outputs = y.numel() // y.shape[1], y.shape[1]
     stretches = -(-pixels // tile.first)
-    parts = y.new_empty((stretches, 2, outputs) if is_measured else 1, dtype=torch.float32)
-    convolution_kernel[(stretches * (outputs // tile.second),)](
-        _boxes(x, stride, tile.first, DEPTH), _matrix(weight, [tile.second, DEPTH]), y, parts,
-        count, side, side, inputs, outputs, weight.shape[2], stride, False, is_measured,
-        tile.first, tile.second, DEPTH, num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-    if norm is None or not is_norm_fused(norm, y):
+    if norm is None or not norm.training or not is_norm_fused(norm, y):
+        _convolve(x, weight, stride, y, tile)
         return (y,)
+    parts = y.new_empty(stretches, 2, outputs, dtype=torch.float32)
+    _convolve(x, weight, stride, y, tile, parts=parts)
     mean, scale = (y.new_empty(outputs, dtype=torch.float32) for _ in range(2))
     merging_kernel[(outputs // MERGED[0],)](
         parts, mean, scale, norm.running_mean, norm.running_var, pixels, outputs, stretches, tile.first, norm.eps,
         norm.momentum, *MERGED,
     )  # fmt: skip
     return y, mean, scale
+
+
+def judged(layer: nn.Conv2d, norm: nn.Module, x: Tensor, plus: Tensor | None, *, relu: bool) -> Tensor | None:
+    """relu(norm(conv(x)) + plus), or without ReLU, in one launch; None if that is not how the norm goes."""
+    weight = _weight_of(layer, x)
+    y, tile = _placed(x, weight, layer.stride[0])
+    if norm.training or not is_norm_fused(norm, y, plus):
+        return None
+    if plus is not None:
+        plus = plus.to(y.dtype).contiguous(memory_format=torch.channels_last)
+    line = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps
+    _convolve(x, weight, layer.stride[0], y, tile, line=line, plus=plus, relu=relu)
+    return y
+
+
+def _placed(x: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tile]:
+    y = _images(len(x), len(weight), x.shape[2] // stride, x)
+    return y, tile_of(y.numel() // y.shape[1], y.shape[1])
+
+
+def _convolve(
+    x: Tensor,
+    weight: Tensor,
+    stride: int,
+    y: Tensor,
+    tile: Tile,
+    *,
+    parts: Tensor | None = None,
+    line: tuple[Any, ...] = NO_LINE,
+    plus: Tensor | None = None,
+    relu: bool = False,
+) -> None:
+    count, outputs, side, _ = y.shape
+    convolution_kernel[(-(-count * side * side // tile.first) * (outputs // tile.second),)](
+        _boxes(x, stride, tile.first, DEPTH), _matrix(weight, [tile.second, DEPTH]), y, parts, *line, plus,
+        count, side, side, x.shape[1], outputs, weight.shape[2], stride, False, parts is not None, relu,
+        tile.first, tile.second, DEPTH, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
 
 
 def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
@@ -121,7 +159,7 @@ def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
     programs = -(-count * side * side // tile.first) * (channels // tile.second)
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     if stride == 1:
-        convolution_kernel[(programs,)](*given, of_x, *shape, 1, True, False, *sizes, **options)
+        convolution_kernel[(programs,)](*given, None, *NO_LINE, None, *shape, 1, True, False, False, *sizes, **options)
     else:
         spreading_kernel[(4 * programs,)](*given, *shape, *sizes, **options)
     return of_x

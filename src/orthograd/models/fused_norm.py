@@ -28,14 +28,31 @@ def fused_norm(
     norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, found: Statistics | None = None
 ) -> tuple[Tensor, Tensor]:
     """relu(norm(x) + plus) or norm(x) + plus, twice: both slopes are added up in the kernels."""
+    if not norm.training:
+        _, y = _judged(norm, x, plus, relu=relu, sums=False)
+        return y, y
     _count(norm)
     return _Norm.apply(x, plus, norm.weight, norm.bias, norm, relu, found)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def fused_sum_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> tuple[Tensor, Tensor]:
     """The sum x + plus, and relu(norm(x + plus))."""
+    if not norm.training:
+        return _judged(norm, x, plus, relu=True, sums=plus is not None)
     _count(norm)
     return _SumNorm.apply(x, plus, norm.weight, norm.bias, norm)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _judged(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, sums: bool) -> tuple[Tensor, Tensor]:
+    """What is normalised, with plus where it sums, and what comes out by the running statistics: one launch."""
+    plus, y, total = _alike(plus, x), torch.empty_like(x), torch.empty_like(x) if sums else x
+    tile = _tile(CHANGED, x.shape[1])
+    size = x.numel() // x.shape[1], x.shape[1]
+    normalise_kernel[_programs(size, tile)](
+        x, plus, total, y, norm.weight, norm.bias, norm.running_mean, norm.running_var, *size, norm.eps,
+        *tile, plus is not None and not sums, relu, sums, True, num_warps=CHANGED[2],
+    )  # fmt: skip
+    return total, y
 
 
 class _Norm(torch.autograd.Function):
@@ -105,7 +122,7 @@ class Launches:
         stretches = -(-pixels // length)
         self._size = pixels, channels, stretches, length
         self._by_stretch, self._tile = (stretches, blocks), (PARTS, rows, columns)
-        self._by_tile, self._changed = (-(-pixels // changed[0]), -(-channels // changed[1])), changed
+        self._by_tile, self._changed = _programs((pixels, channels), changed), changed
         self._parts = x.new_empty(2, stretches, channels, dtype=torch.float32)
         self._counters = _counters(norm, x)
 
@@ -123,10 +140,11 @@ class Launches:
     def normalised(self, x: Tensor, plus: Tensor | None, mean: Tensor, scale: Tensor, *, relu: bool) -> Tensor:
         """relu(norm(x) + plus), or without ReLU."""
         y, plus = torch.empty_like(x), _alike(plus, x)
-        line = self._norm.weight, self._norm.bias, mean, scale
+        norm, flags = self._norm, (plus is not None, relu, False, False)
         normalise_kernel[self._by_tile](
-            x, plus, y, *line, *self._size[:2], *self._changed, plus is not None, relu, num_warps=CHANGED[2]
-        )
+            x, plus, None, y, norm.weight, norm.bias, mean, scale, *self._size[:2], norm.eps, *self._changed, *flags,
+            num_warps=CHANGED[2],
+        )  # fmt: skip
         return y
 
     def slopes(
@@ -172,6 +190,10 @@ def _tile(sizes: tuple[int, int, int], channels: int) -> tuple[int, int]:
     values, most, _ = sizes
     columns = next((count for count in (most, 32, 16) if count <= most and channels % count == 0), most)
     return values // columns, columns
+
+
+def _programs(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
+    return -(-size[0] // tile[0]), -(-size[1] // tile[1])
 
 
 def _vectors(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,8 @@
 Images lie with their channels last, so a layer's values are a matrix of pixels by channels. A first launch adds up each
 channel: every program the pixels of a stretch, and the last program to end the stretches, in a fixed order whoever is
 last. A second launch goes over all values with what the first one found. By hand, since the compiler needs three
-launches each way, and few of them fill a GPU.
+launches each way, and few of them fill a GPU. A network that is judged knows its statistics: then the second launch is
+all, and adds up what is to be normalised as well.
 """
 
 from __future__ import annotations
@@ -58,14 +59,24 @@ def statistics_kernel(
 
 @triton.jit
 def normalise_kernel(
-    values, plus, out, weight, bias, mean, scale, pixels, channels,
+    values, plus, total, out, weight, bias, mean, scale, pixels, channels, epsilon,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDS: tl.constexpr, RELU: tl.constexpr,
+    SUMS: tl.constexpr, VARIANCE: tl.constexpr,
 ):  # fmt: skip
-    """relu(norm(values) + plus), or without the ReLU."""
+    """relu(norm(values) + plus), or without the ReLU; of values + plus, written to total, where it SUMS.
+
+    Where it is the VARIANCE, ``scale`` is not yet 1/deviation.
+    """
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    factor, shift, _, _ = _line(weight, bias, mean, scale, columns, channels)
+    if VARIANCE:
+        factor, shift = settled_line(weight, bias, mean, scale, epsilon, columns, channels)
+    else:
+        factor, shift, _, _ = _line(weight, bias, mean, scale, columns, channels)
     places, inside = _places(tl.program_id(0) * ROWS, pixels, channels, columns, ROWS)
     x = tl.load(values + places, mask=inside)
+    if SUMS:
+        x = (x.to(tl.float32) + tl.load(plus + places, mask=inside).to(tl.float32)).to(x.dtype)
+        tl.store(total + places, x, mask=inside)
     y = x.to(tl.float32) * factor[None, :] + shift[None, :]
     if ADDS:
         y += tl.load(plus + places, mask=inside).to(tl.float32)
@@ -155,6 +166,16 @@ def _line(weight, bias, mean, scale, columns, channels):
     inverse = tl.load(scale + columns, mask=is_channel, other=0.0)
     factor = tl.load(weight + columns, mask=is_channel, other=0.0) * inverse
     return factor, tl.load(bias + columns, mask=is_channel, other=0.0) - center * factor, center, inverse
+
+
+@triton.jit
+def settled_line(weight, bias, mean, variance, epsilon, columns, channels):
+    """Factor and shift by a variance that is known."""
+    is_channel = columns < channels
+    spread = tl.load(variance + columns, mask=is_channel, other=1.0).to(tl.float32)
+    factor = tl.load(weight + columns, mask=is_channel, other=0.0) * (1.0 / tl.sqrt(spread + epsilon))
+    center = tl.load(mean + columns, mask=is_channel, other=0.0)
+    return factor, tl.load(bias + columns, mask=is_channel, other=0.0) - center * factor
 
 
 @triton.jit

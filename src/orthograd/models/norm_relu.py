@@ -1,4 +1,4 @@
-"""Batch norm with what stands around it: sums, and the ReLU behind. Where a GPU trains, in few kernels of our own."""
+"""Batch norm with what stands around it: sums, and the ReLU behind. On a GPU in few kernels of our own."""
 
 from __future__ import annotations
 
@@ -41,8 +41,13 @@ def sum_norm_relu(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> tup
 
 
 def is_fused(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> TypeGuard[nn.BatchNorm2d]:
-    """Whether the kernels do what this norm does, in training on the current GPU; their slopes have no slopes."""
-    if type(x) is not Tensor or type(norm) is not nn.BatchNorm2d or not norm.training or not x.is_cuda:
+    """Whether the kernels do what this norm does, on the current GPU.
+
+    Slopes they have in training alone, and these have no slopes.
+    """
+    if type(x) is not Tensor or type(norm) is not nn.BatchNorm2d or not x.is_cuda:
+        return False
+    if not norm.training and torch.is_grad_enabled():
         return False
     if torch.compiler.is_compiling() or norm._forward_hooks or norm._forward_pre_hooks:
         return False

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from ..triton_found import has_triton
 from .convolution import convolved
-from .norm_relu import norm_relu, sum_norm_relu
+from .norm_relu import sum_norm_relu
 from .resnet import Classifier, Shape
+from .walk import convolved_norm_relu
 
 
 def wide_resnet28_10(shape: Shape, classes: int) -> nn.Module:
@@ -38,8 +39,7 @@ class Block(nn.Module):
         """Both ways, whose sum is left to the next norm; the shortcut's convolution sees what was normalised."""
         x, normalised = sum_norm_relu(self.first_norm, *ways)
         shortcut: Tensor = x if self.shortcut is None else convolved(self.shortcut, normalised)[0]
-        between, found = convolved(self.first, normalised, self.second_norm)
-        inner, _ = norm_relu(self.second_norm, between, found=found)
+        inner, _ = convolved_norm_relu(self.first, self.second_norm, normalised)
         return convolved(self.second, inner)[0], shortcut
 
 

@@ -25,7 +25,7 @@ from .draws import Draws
 from .half_weights import HalfWeights
 from .memory import is_full
 from .objective import optimizer_of
-from .preparation import prepared
+from .preparation import byte_table, in_one_launch, prepared
 from .steps import one_hot
 from .task import Task, initial_model
 
@@ -47,6 +47,7 @@ class Slot:
             warnings.warn("dropout on a GPU: runs share its dice, and none ends the same twice", stacklevel=2)
         self._has_kernels = getattr(self.model, "has_own_kernels", False)
         self._half = HalfWeights(self.model) if self._has_kernels and config.precision == "bf16" else None
+        self._dtype = torch.bfloat16 if self._half else torch.float32
         self.optimizer = optimizer_of(config, self.model, copies=self._half.by_weight if self._half else {})
         self._total = torch.zeros((), device="cuda")
         self._graphs: dict[int, _Step] = {}
@@ -60,7 +61,8 @@ class Slot:
 
     def begin(self, config: Config, task: Task) -> None:
         """Put the run of another seed in the place of the last one."""
-        self._dataset, self._images, self._targets = task.dataset, task.images.cuda(), one_hot(task).cuda()
+        self._dataset, self._images, self._targets = task.dataset, task.images.cuda().contiguous(), one_hot(task).cuda()
+        self._table = byte_table(task.dataset, self._images, self._dtype)
         size, rest = config.batch_size, len(self._targets) % config.batch_size
         for count in {min(size, len(self._targets)), rest} - {0} - self._graphs.keys():
             self._graphs[count] = self._captured(count)
@@ -76,8 +78,7 @@ class Slot:
     def epoch(self, draws: Draws) -> float:
         """See `Steps.epoch`."""
         size = self._config.batch_size
-        images, targets = prepared(self._dataset, self._images, self._targets, draws.to(self._images.device), size)
-        images = images.contiguous(memory_format=torch.channels_last)
+        images, targets = self._prepared(draws.to(self._images.device))
         self._total.zero_()
         if self._half:
             self._half.follow()  # whatever has put other weights there
@@ -88,9 +89,16 @@ class Slot:
             step.graph.replay()
         return float(self._total) / len(targets)
 
+    def _prepared(self, draws: Draws) -> tuple[Tensor, Tensor]:
+        if self._table is None or draws.partners is not None:
+            images, targets = prepared(self._dataset, self._images, self._targets, draws, self._config.batch_size)
+            return images.contiguous(memory_format=torch.channels_last), targets
+        return in_one_launch(self._images, draws, self._table), self._targets[draws.rows]
+
     def _captured(self, count: int) -> _Step:
-        images = self._dataset.normalised(self._images[:count]).contiguous(memory_format=torch.channels_last)
-        step = _Step(images.clone(memory_format=torch.channels_last), self._targets[:count].clone())
+        draws = Draws.of(self._config, self._arm, count, torch.Generator())
+        images, targets = self._prepared(draws.to(self._images.device))  # its kernel is compiled while nothing else is
+        step = _Step(images.clone(memory_format=torch.channels_last).to(self._dtype), targets)
         # The last, smaller batch of an epoch is not worth a compilation; nor is a network that has kernels of its own.
         is_compiled = count == self._config.batch_size and not self._has_kernels
         compute = forward_and_loss(self._config, is_compiled=is_compiled)

@@ -53,7 +53,7 @@ def _predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor
 
 @torch.no_grad()
 def prepare(config: Config, *, is_late: Callable[[], bool] = lambda: False) -> None:
-    """Do what judging networks of this kind on a GPU takes but once, unless it is late: compile, and make images."""
+    """Do what judging networks of this kind on a GPU takes but once, unless it is late: kernels, and images."""
     from .graphs import network_on_gpu
 
     if config.shifts != "cifar10c":
@@ -72,11 +72,12 @@ def prepare(config: Config, *, is_late: Callable[[], bool] = lambda: False) -> N
 
 
 def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config, *, is_compiled: bool = False) -> Tensor:
-    """The network's logits in float32, computed in the precision of its training."""
+    """The network's logits in float32, in the precision of its training; compiled at most where it has no kernels."""
     size, is_gpu = BATCH[config.device], config.device == "cuda"
+    is_compiled = is_compiled and is_gpu and not getattr(model, "has_own_kernels", False)
     layout = torch.channels_last if is_gpu else torch.contiguous_format
     found = []
     for part in images.split(size):
-        compute = forward(config, is_compiled=is_compiled and is_gpu and len(part) == size)
+        compute = forward(config, is_compiled=is_compiled and len(part) == size)
         found.append(compute(model, data.normalised(part).contiguous(memory_format=layout)))
     return torch.cat(found)

@@ -7,7 +7,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..datasets import Dataset
+from ..triton_found import has_triton
 from .draws import PADDING, Draws
+
+VALUES = 1024  # of a program
 
 
 def prepared(data: Dataset, images: Tensor, targets: Tensor, draws: Draws, batch_size: int) -> tuple[Tensor, Tensor]:
@@ -21,6 +24,32 @@ def prepared(data: Dataset, images: Tensor, targets: Tensor, draws: Draws, batch
     places = torch.arange(len(values), device=values.device)
     partners = places - places % batch_size + draws.partners
     return _mixed(values, partners, draws.shares), _mixed(wanted, partners, draws.shares)
+
+
+def byte_table(data: Dataset, images: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """What each byte becomes in each channel, (256, channels), where one launch can look that up for these images."""
+    is_known = images.dtype == torch.uint8 and images.is_contiguous() and type(data).normalised is Dataset.normalised
+    return _table(data, images, dtype) if is_known and images.is_cuda and has_triton() else None
+
+
+def _table(data: Dataset, images: Tensor, dtype: torch.dtype) -> Tensor:
+    every = torch.arange(256, dtype=torch.uint8, device=images.device).view(-1, 1, 1, 1)
+    return data.normalised(every.expand(-1, images.shape[1], -1, -1)).flatten(1).to(dtype).contiguous()
+
+
+def in_one_launch(images: Tensor, draws: Draws, table: Tensor) -> Tensor:
+    """The images of `prepared`, unmixed, to the bit; channels last and in the dtype of the table."""
+    from .crop_kernel import crop_kernel
+
+    shape, values = images.shape[1:], images[:1].numel()
+    out = torch.empty(
+        (len(draws.rows), *shape), dtype=table.dtype, device=images.device, memory_format=torch.channels_last
+    )
+    crops = draws.offsets is not None and draws.is_flipped is not None
+    crop_kernel[len(out), -(-values // VALUES)](
+        images, draws.rows, draws.offsets, draws.is_flipped, table, out, *shape, PADDING, crops, VALUES
+    )
+    return out
 
 
 def cropped(images: Tensor, offsets: Tensor, is_flipped: Tensor) -> Tensor:
