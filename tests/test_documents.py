@@ -209,7 +209,7 @@ MAY_IMPORT = {
     "attachment": {"engine", "options", "partition", "update"},
     "fused_sgd": {"engine", "options", "partition", "triton_found"},
     "optimizer": {"attachment", "options", "partition"},
-    "benchmark": {"calibration", "corruption", "datasets", "optimizer", "training"},
+    "benchmark": {"calibration", "corruption", "datasets", "models", "optimizer", "training"},
     "corruption": set(),
     "datasets": {"corruption"},  # where CIFAR-10-C is not at hand, it is made
     "models": {"triton_found"},

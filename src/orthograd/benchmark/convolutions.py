@@ -1,29 +1,32 @@
-"""The convolutions of a step with nothing around them, as cuDNN does them: what is left if all else took no time."""
+"""The convolutions of a step with nothing around them, ours or cuDNN's: what is left if all else took no time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from ..models.convolution import is_fused
 from ..training.config import Config
 from ..training.task import Task, initial_model
 
 ROUNDS, STEPS = 5, 16
-Step = Callable[[], None]
+Step = Callable[[], object]
 
 
-def convolutions_alone(config: Config, task: Task, *, size: int) -> float:
+def convolutions_alone(config: Config, task: Task, *, size: int, by_cudnn: bool = False) -> float:
     """Seconds for all products of convolutions in an epoch of a run, forward and backward, in a pack of that size.
 
-    Full batches alone: the last, smaller one counts for its images.
+    By our kernels where these train, if not all are to be cuDNN's. Full batches alone: the last, smaller one counts for
+    its images.
     """
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     model = initial_model(config, task.dataset)
     images = torch.zeros(config.batch_size, *task.images.shape[1:])
-    pack = [_Alone(_steps(model, images, dtype)) for _ in range(size)]
+    pack = [_Alone(_steps(model, images, dtype, by_cudnn)) for _ in range(size)]
     seconds = min(_seconds(pack) for _ in range(ROUNDS))
     return seconds / (STEPS * size) * len(task.labels) / config.batch_size
 
@@ -44,20 +47,30 @@ def operands(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, torch.Si
     return found
 
 
-def _steps(model: nn.Module, images: Tensor, dtype: torch.dtype) -> Iterator[Step]:
+def _steps(model: nn.Module, images: Tensor, dtype: torch.dtype, by_cudnn: bool) -> Iterator[Step]:
     """Each product of a step: forward in order, then backward in reverse, where the images need no slopes."""
     backward: list[Step] = []
     for layer, before, after in operands(model, images):
         x, w, slope = (_noise(shape, dtype) for shape in (before, layer.weight.shape, after))
-        form = (list(layer.stride), list(layer.padding), list(layer.dilation), False, [0, 0], layer.groups)
-        wanted = [bool(backward), True, False]
-        yield lambda x=x, w=w, form=form: torch.ops.aten.convolution(x, w, None, *form)  # type: ignore[misc]
-        backward.append(
-            lambda slope=slope, x=x, w=w, form=form, wanted=wanted: torch.ops.aten.convolution_backward(  # type: ignore[misc]
-                slope, x, w, None, *form, wanted
-            )
-        )
+        wanted = bool(backward), True
+        is_ours = not by_cudnn and is_fused(layer.to(dtype), x)
+        forth, back = _ours(layer, x, w, slope, wanted) if is_ours else _cudnn(layer, x, w, slope, wanted)
+        yield forth
+        backward.append(back)
     yield from reversed(backward)
+
+
+def _ours(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
+    from ..models.fused_convolution import slopes, values
+
+    return partial(values, layer, x, w), partial(slopes, layer, slope, x, w, wanted=wanted)
+
+
+def _cudnn(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
+    form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
+    products = torch.ops.aten
+    back = partial(products.convolution_backward, slope, x, w, None, *form, [*wanted, False])
+    return partial(products.convolution, x, w, None, *form), back
 
 
 def _noise(shape: torch.Size, dtype: torch.dtype) -> Tensor:

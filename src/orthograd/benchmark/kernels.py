@@ -25,9 +25,20 @@ KINDS = {
         "normalise_kernel",
         "sums_kernel",
         "slopes_kernel",
+        "merging_kernel",
         "copy_kernel",
     ),
-    "convolutions": ("conv", "xmma", "cutlass", "gemm", "cudnn"),
+    "convolutions": (
+        "conv",
+        "spreading_kernel",
+        "weights_kernel",
+        "adding_kernel",
+        "stem_kernel",
+        "xmma",
+        "cutlass",
+        "gemm",
+        "cudnn",
+    ),
 }
 """Parts of the names of kernels, the first that fits deciding."""
 

@@ -50,7 +50,7 @@ def training_speed() -> Iterator[Claim]:
             size = min(packs, key=packs.__getitem__)
             sets = sorted((_seconds_by_arm(config, task, size=size) for _ in range(SETS)), key=_overhead)
             seconds = sets[SETS // 2]
-            alone = convolutions_alone(config, task, size=size)
+            alone, by_cudnn = (convolutions_alone(config, task, size=size, by_cudnn=each) for each in (False, True))
         others = {f"{size} at once": found for size, found in packs.items()}
         for arm, found in seconds.items():
             if name == "tf32":
@@ -59,7 +59,7 @@ def training_speed() -> Iterator[Claim]:
             others = {}
         ends = {f"lowest of {SETS}": _overhead(sets[0]), f"highest of {SETS}": _overhead(sets[-1])}
         yield Claim(f"⊥Grad's epoch over SGD's, {model}, {name}", _overhead(seconds), 1.03, ends)
-        yield Claim(f"convolutions alone in an epoch of {model}, {name}, s a run", alone)
+        yield Claim(f"convolutions alone in an epoch of {model}, {name}, s a run", alone, others={"cuDNN": by_cudnn})
         yield from step_by_kind(dataclasses.replace(config, arm="orthograd"), task)
         SLOTS.drop()
 

@@ -62,28 +62,43 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, layer: nn.Conv2d, norm: nn.Module | None) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, weight)
         ctx.layer = layer
-        if is_stem(layer):
-            return (_stem(x, weight),)
-        found = _forward(x, weight, layer.stride[0], norm)
+        found = values(layer, x, weight, norm)
         ctx.mark_non_differentiable(*found[1:])
         return found
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor | None, Tensor | None, None, None]:
-        (x, weight), layer = ctx.saved_tensors, ctx.layer
+        x, weight = ctx.saved_tensors
         slope = slope.to(x.dtype).contiguous(memory_format=torch.channels_last)
-        of_x = of_weight = None
-        if ctx.needs_input_grad[0]:
-            of_x = _of_images(slope, x, weight, layer) if is_stem(layer) else _of_x(slope, weight, layer.stride[0])
-        if ctx.needs_input_grad[1]:
-            of_weight = (_of_stem_weight if is_stem(layer) else _of_weight)(slope, x, weight, layer)
-        return of_x, of_weight, None, None
+        return *slopes(ctx.layer, slope, x, weight, wanted=ctx.needs_input_grad[:2]), None, None
 
 
-def tile_of(pixels: int, channels: int) -> Tile:
-    """Of a forward pass, and of slopes that go back: pixels by channels, as measured on an H200."""
-    if channels % 128:
+def values(layer: nn.Conv2d, x: Tensor, weight: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
+    """What comes out, and the mean and 1/deviation of its channels if the norm behind it trains by our kernels."""
+    return (_stem(x, weight),) if is_stem(layer) else _forward(x, weight, layer.stride[0], norm)
+
+
+def slopes(
+    layer: nn.Conv2d, slope: Tensor, x: Tensor, weight: Tensor, *, wanted: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of x and of the weight, as far as they are wanted."""
+    of_x = of_weight = None
+    if wanted[0]:
+        of_x = _of_images(slope, x, weight, layer) if is_stem(layer) else _of_x(slope, weight, layer.stride[0])
+    if wanted[1]:
+        of_weight = (
+            _of_stem_weight(slope, x, weight) if is_stem(layer) else _of_weight(slope, x, weight, layer.stride[0])
+        )
+    return of_x, of_weight
+
+
+def tile_of(pixels: int, channels: int, depth: int) -> Tile:
+    """Of a forward pass, and of slopes that go back: pixels by channels, as measured on an H200.
+
+    Where few products are added up, memory bounds it, and small programs keep it busy.
+    """
+    if channels % 128 or depth <= 256:
         return Tile(128, 64, 4, 3)
     return Tile(256, 128, 8, 3) if pixels >= 4096 else Tile(128, 128, 8, 4)
 
@@ -94,7 +109,6 @@ def weights_tile_of(inputs: int, outputs: int) -> Tile:
 
 
 def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
-    """What comes out, and the mean and 1/deviation of its channels if the norm behind it trains by our kernels."""
     y, tile = _placed(x, weight, stride)
     pixels, outputs = y.numel() // y.shape[1], y.shape[1]
     stretches = -(-pixels // tile.first)
@@ -126,7 +140,7 @@ def judged(layer: nn.Conv2d, norm: nn.Module, x: Tensor, plus: Tensor | None, *,
 
 def _placed(x: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tile]:
     y = _images(len(x), len(weight), x.shape[2] // stride, x)
-    return y, tile_of(y.numel() // y.shape[1], y.shape[1])
+    return y, tile_of(y.numel() // y.shape[1], y.shape[1], weight[0].numel())
 
 
 def _convolve(
@@ -153,7 +167,7 @@ def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
     count, outputs, side, _ = slope.shape
     channels, size = weight.shape[1:3]
     of_x = _images(count, channels, side * stride, slope)
-    tile = tile_of(count * side * side, channels)
+    tile = tile_of(count * side * side, channels, outputs * size * size // (stride * stride))
     given = _boxes(slope, 1, tile.first, DEPTH), _matrix(weight, [DEPTH, tile.second]), of_x
     shape, sizes = (count, side, side, outputs, channels, size), (tile.first, tile.second, DEPTH)
     programs = -(-count * side * side // tile.first) * (channels // tile.second)
@@ -165,9 +179,9 @@ def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
     return of_x
 
 
-def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
+def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
     count, outputs, side, _ = slope.shape
-    inputs, size, stride = weight.shape[1], weight.shape[2], layer.stride[0]
+    inputs, size = weight.shape[1:3]
     tile, pixels = weights_tile_of(inputs, outputs), count * side * side
     tiles = outputs // tile.first * (inputs // tile.second) * size * size
     length, stretches = _stretches(pixels, max(1, min(round(PROGRAMS / tiles), pixels // SHORTEST)), DEPTH)
@@ -197,7 +211,7 @@ def _stem(x: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
-def _of_stem_weight(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
+def _of_stem_weight(slope: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     count, channels, side, _ = x.shape
     pixels, outputs = count * side * side, len(weight)
     length, stretches = _stretches(pixels, PROGRAMS, STEM_PIXELS)

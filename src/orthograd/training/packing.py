@@ -16,7 +16,7 @@ from .graphs import SLOTS, Slot
 from .memory import is_full
 from .task import Task
 
-SIZES = (1, 2, 3, 4, 6, 8)
+SIZES = (1, 2, 3, 4, 6, 8, 10, 12)
 WORTH_IT = 1.03
 """Gain in speed for which a larger pack is taken."""
 GOING_ON = 1.02
