@@ -16,7 +16,7 @@ SHAPES = [
     (9, 256, 128, 4, 3, 1),
     (2, 64, 128, 8, 3, 2),
     (9, 128, 64, 8, 3, 2),
-    (3, 64, 128, 4, 1, 1),
+    (3, 128, 128, 4, 1, 1),
     (5, 128, 64, 8, 1, 2),
     (2, 3, 16, 8, 3, 1),
     (3, 3, 64, 4, 3, 1),
@@ -51,13 +51,13 @@ def test_values_and_slopes_are_those_of_pytorch(shape):
 
 def test_many_stretches_of_pixels_are_added_up(monkeypatch):
     monkeypatch.setattr(fused_convolution, "SHORTEST", 64)
-    layer, x, slope = made(8, 64, 64, 8, 1, 1)
+    layer, x, slope = made(8, 128, 128, 8, 1, 1)
     fused_convolution.fused_convolution(layer, x)[0].backward(slope)
     wanted = torch.einsum("nohw,nihw->oi", slope.double(), x.detach().double())
     assert (layer.weight.grad.double()[:, :, 0, 0] - wanted).norm() < 5e-4 * wanted.norm()
 
 
-@pytest.mark.parametrize("shape", [(3, 64, 64, 8, 3, 1), (5, 64, 128, 8, 3, 2), (9, 128, 64, 4, 1, 1)])
+@pytest.mark.parametrize("shape", [(3, 64, 64, 8, 3, 1), (5, 64, 128, 8, 3, 2), (9, 128, 128, 4, 1, 1)])
 def test_the_norm_behind_it_is_measured_on_the_way(shape, monkeypatch):
     monkeypatch.setattr(fused_convolution, "is_norm_fused", lambda norm, x, plus=None: isinstance(norm, nn.BatchNorm2d))
     layer, x, _ = made(*shape)
@@ -76,7 +76,7 @@ def test_the_norm_behind_it_is_measured_on_the_way(shape, monkeypatch):
     assert fused_convolution.fused_convolution(layer, x, nn.GroupNorm(8, layer.out_channels))[1] is None
 
 
-@pytest.mark.parametrize("shape", [(3, 64, 64, 8, 3, 1), (5, 64, 128, 8, 3, 2), (9, 128, 64, 4, 1, 1)])
+@pytest.mark.parametrize("shape", [(3, 64, 64, 8, 3, 1), (5, 64, 128, 8, 3, 2), (9, 128, 128, 4, 1, 1)])
 @pytest.mark.parametrize(("has_plus", "relu"), [(False, True), (True, True), (True, False)])
 @torch.no_grad()
 def test_what_follows_is_folded_in_where_a_network_is_judged(shape, has_plus, relu, monkeypatch):
@@ -112,6 +112,7 @@ def test_images_have_slopes_where_they_are_asked_for():
         nn.Conv2d(64, 64, 3, padding=1, bias=False, padding_mode="circular"),
         nn.Conv2d(64, 64, 3, padding="same", bias=False),
         nn.Conv2d(64, 160, 3, padding=1, bias=False),
+        nn.Conv2d(64, 128, 1, bias=False),
         nn.Conv2d(128, 64, 3, padding=1, bias=False),
     ],
     ids=str,

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from orthograd.models import convolution, resnet18, resnet50, walk, wide_resnet28_10
 from orthograd.models import norm_relu as module
-from orthograd.models import resnet18, resnet50, wide_resnet28_10
 from orthograd.models.norm_relu import is_fused, norm_relu, sum_norm_relu
 from orthograd.training import Config
 from orthograd.training.compilation import forward
@@ -92,24 +92,33 @@ def test_norms_that_are_judged_do_what_pytorch_does_in_float64(shape, dtype, kin
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
 
 
+def watch(part, name, calls, monkeypatch):
+    """Note each call of a function."""
+    function = getattr(part, name)
+    monkeypatch.setattr(part, name, lambda *given, **chosen: calls.append(name) or function(*given, **chosen))
+
+
 @pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
 @pytest.mark.parametrize("name", ["float32", "bf16"])
 @torch.no_grad()
 def test_a_network_is_judged_as_near_to_float64_as_by_pytorch(network, name, monkeypatch):
-    from orthograd.models import fused_norm
+    from orthograd.models import fused_convolution, fused_norm
 
     model, images = network((3, 32, 32), 10).cuda().to(memory_format=torch.channels_last), values(64, 3, 32, 32)
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = 1.0
     model(images)
-    calls, judged = [], fused_norm._judged
-    monkeypatch.setattr(fused_norm, "_judged", lambda *given, **chosen: calls.append(1) or judged(*given, **chosen))
+    calls = []
+    for part, name_of_it in ((fused_norm, "_judged"), (fused_convolution, "judged")):
+        watch(part, name_of_it, calls, monkeypatch)
     compute = forward(Config(device="cuda", precision=name), is_compiled=False)
     with precision(name):
         ours = compute(model.eval(), images)
         assert len(calls) == len(norms)
         monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: False)
+        for part in (convolution, walk):
+            monkeypatch.setattr(part, "is_fused", lambda layer, x: False)
         theirs, exact = compute(model, images), model.double()(images.double())
     assert len(calls) == len(norms)
     error = (theirs - exact).norm()

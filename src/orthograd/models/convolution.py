@@ -51,7 +51,9 @@ def fits(layer: nn.Conv2d, x: Tensor) -> bool:
     if not is_laid or x.shape[1] != layer.in_channels or not 0 < x.numel() < 2**31:
         return False
     is_sized = x.shape[2] == x.shape[3] and x.shape[2] in [stride * side for side in SIZES]
-    return is_sized and (is_stem(layer) or all(map(_has_tiles, (layer.in_channels, layer.out_channels))))
+    channels = layer.in_channels, layer.out_channels
+    least = 128 if size == stride == 1 else 64  # such a product of fewer is bound by memory, and cuDNN's is faster
+    return is_sized and (is_stem(layer) or (min(channels) >= least and all(map(_has_tiles, channels))))
 
 
 def is_stem(layer: nn.Conv2d) -> bool:

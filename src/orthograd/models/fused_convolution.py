@@ -30,8 +30,8 @@ SHORTEST = 256
 DEPTH = 64
 """Channels or pixels multiplied at a time."""
 STEM_PIXELS, STEM_PATCH = 128, 32
-ADDED, AT_ONCE = 256, 16
-"""Slopes of weights that a program adds up, and of how many stretches at a time."""
+ADDED, AT_ONCE = 4096, 16
+"""Numbers that a program adds up to slopes of weights, and of how many stretches at a time, at most."""
 MERGED = 16, 256
 """Channels of which a program merges what was measured, and of how many tiles at a time."""
 NO_LINE = None, None, None, None, 0.0
@@ -198,7 +198,9 @@ def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
 
 def _added(parts: Tensor, out: Tensor) -> Tensor:
     stretches, length = parts.shape
-    adding_kernel[(-(-length // ADDED),)](parts, out, length, stretches, ADDED, AT_ONCE, num_warps=4)
+    at_once = min(AT_ONCE, 1 << (stretches - 1).bit_length())
+    block = ADDED // at_once
+    adding_kernel[(-(-length // block),)](parts, out, length, stretches, block, at_once, num_warps=4)
     return out
 
 
