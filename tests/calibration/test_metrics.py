@@ -147,6 +147,20 @@ def test_smooth_ece_is_that_of_relplot():
         assert calibration.evaluate(logits, labels).smooth_ece == pytest.approx(theirs, abs=2e-3)  # they search to 1e-3
 
 
+@pytest.mark.parametrize("power", [0.1, 1.0, 3.0])
+def test_smooth_ece_is_the_width_that_its_integral_is(power):
+    generator = torch.Generator().manual_seed(0)
+    confidence = torch.rand(1000, generator=generator) ** power
+    residual = (torch.rand(1000, generator=generator) < confidence**2).double() - confidence
+    grid = smooth.on_grid(confidence, residual)
+    found = smooth.smooth_ece(grid, 1000)
+    assert smooth._integral(smooth._spectrum(grid / 1000), found) == pytest.approx(found, abs=1e-12)
+
+
+def test_smooth_ece_of_what_is_no_number_is_none():
+    assert math.isnan(smooth.smooth_ece(torch.full((smooth.CELLS + 1,), math.nan, dtype=torch.float64), 3))
+
+
 def test_smooth_ece_at_a_width_is_the_integral_worked_out_directly():
     confidence = torch.rand(50, dtype=torch.float64)
     residual = confidence - torch.randint(0, 2, (50,)).double()

@@ -7,6 +7,7 @@ import threading
 from contextlib import nullcontext
 
 import pytest
+import torch
 
 from orthograd.experiment import ExperimentError, Grid, InProcess, PackedGPU, Store, execute, packed
 from orthograd.experiment.plain import config_hash
@@ -17,6 +18,16 @@ from tests.experiment.drivers import INTERRUPTED, Driver
 from tests.experiment.test_kills import assert_all_is_whole, results
 
 
+@pytest.fixture
+def one_thread():
+    """As packed runs have it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_packed_runs_end_as_those_done_one_by_one(tmp_path, store):
     grid = toy_runs.grid(7)
     told = []
@@ -34,6 +45,7 @@ def _again(grid, store):
     return told
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_networks_that_start_at_once_start_as_they_would_alone(tmp_path):
     grid = Grid(
         Config(epochs=1, seed=seed, arm=arm).as_dict() for seed in range(3) for arm in ("baseline", "orthograd")
@@ -122,3 +134,14 @@ def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_p
 def test_the_number_of_runs_is_checked():
     with pytest.raises(ValueError, match="at least 1 run at a time, got 0"):
         PackedGPU(0)
+
+
+def test_what_runs_leave_to_the_cpu_takes_one_thread_each(store):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        runs = execute(Grid({"seed": seed} for seed in range(3)), toy_runs.threads, store, executor=PackedGPU(3))
+        assert [run["threads"] for run in runs] == [1, 1, 1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -60,5 +60,10 @@ def fragile(config, folder, report):
     return train(config, folder, report)
 
 
+def threads(config, folder, report):
+    """How many this one would compute with."""
+    return {"threads": torch.get_num_threads()}
+
+
 def grid(runs, *, epochs=20, seconds=0.01, **more):
     return Grid.product({"epochs": epochs, "seconds": seconds, **more}, seed=range(runs))

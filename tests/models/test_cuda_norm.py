@@ -123,7 +123,7 @@ def test_a_network_is_judged_as_near_to_float64_as_by_pytorch(network, name, mon
     assert len(calls) == len(norms)
     error = (theirs - exact).norm()
     assert (ours - exact).norm() <= 2 * error + 1e-5 * exact.norm()
-    assert error < 0.2 * exact.norm()
+    assert error < 0.5 * exact.norm()  # of PyTorch in bfloat16, in a ResNet-50 before training, 0.28
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

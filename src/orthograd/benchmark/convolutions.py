@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -26,7 +27,7 @@ def convolutions_alone(config: Config, task: Task, *, size: int, by_cudnn: bool 
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     model = initial_model(config, task.dataset)
     images = torch.zeros(config.batch_size, *task.images.shape[1:])
-    pack = [_Alone(_steps(model, images, dtype, by_cudnn)) for _ in range(size)]
+    pack = [_Alone(products(model, images, dtype, "cuda", by_cudnn=by_cudnn)) for _ in range(size)]
     seconds = min(_seconds(pack) for _ in range(ROUNDS))
     return seconds / (STEPS * size) * len(task.labels) / config.batch_size
 
@@ -47,13 +48,15 @@ def operands(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, torch.Si
     return found
 
 
-def _steps(model: nn.Module, images: Tensor, dtype: torch.dtype, by_cudnn: bool) -> Iterator[Step]:
+def products(
+    model: nn.Module, images: Tensor, dtype: torch.dtype, device: str, *, by_cudnn: bool = False
+) -> Iterator[Step]:
     """Each product of a step: forward in order, then backward in reverse, where the images need no slopes."""
     backward: list[Step] = []
     for layer, before, after in operands(model, images):
-        x, w, slope = (_noise(shape, dtype) for shape in (before, layer.weight.shape, after))
+        x, w, slope = (_noise(shape, dtype, device) for shape in (before, layer.weight.shape, after))
         wanted = bool(backward), True
-        is_ours = not by_cudnn and is_fused(layer.to(dtype), x)
+        is_ours = not by_cudnn and is_fused(copy.deepcopy(layer).to(dtype), x)
         forth, back = _ours(layer, x, w, slope, wanted) if is_ours else _cudnn(layer, x, w, slope, wanted)
         yield forth
         backward.append(back)
@@ -68,13 +71,13 @@ def _ours(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[b
 
 def _cudnn(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
     form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
-    products = torch.ops.aten
-    back = partial(products.convolution_backward, slope, x, w, None, *form, [*wanted, False])
-    return partial(products.convolution, x, w, None, *form), back
+    by_torch = torch.ops.aten
+    back = partial(by_torch.convolution_backward, slope, x, w, None, *form, [*wanted, False])
+    return partial(by_torch.convolution, x, w, None, *form), back
 
 
-def _noise(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    return torch.randn(shape, device="cuda").to(dtype, memory_format=torch.channels_last)
+def _noise(shape: torch.Size, dtype: torch.dtype, device: str) -> Tensor:
+    return torch.randn(shape, device=device).to(dtype, memory_format=torch.channels_last)
 
 
 class _Alone:

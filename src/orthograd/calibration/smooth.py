@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import torch
+from scipy.optimize import brentq
 from torch import Tensor
 
 CELLS = 4096
@@ -35,14 +36,17 @@ def smooth_ece(grid: Tensor, samples: int) -> float:
     >>> round(smooth_ece(on_grid(torch.tensor([0.9, 0.9]), residual), 2), 6)
     0.4
     """
+    if not grid.isfinite().all():
+        return math.nan
     spectrum = _spectrum(grid.cpu() / samples)
-    low, high = 4 / CELLS, 1.0  # the integral falls as σ grows, so one point is where they meet
-    if _integral(spectrum, low) <= low:
-        return _integral(spectrum, low)
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _integral(spectrum, middle) > middle else (low, middle)
-    return (low + high) / 2
+    narrowest = 4 / CELLS
+    at_narrowest = _integral(spectrum, narrowest)
+    if at_narrowest <= narrowest:
+        return at_narrowest
+    # The integral falls as σ grows, and is at most one: there is one point where they meet.
+    return float(
+        brentq(lambda sigma: _integral(spectrum, sigma) - sigma, narrowest, 1.0 + 1e-9, xtol=1e-13, rtol=1e-13)
+    )
 
 
 def _spectrum(grid: Tensor) -> Tensor:

@@ -6,7 +6,10 @@ import itertools
 import queue
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
 
 from ..training import Config as Settings
 from .events import Event
@@ -37,7 +40,7 @@ class PackedGPU:
         by_precision = sorted(jobs, key=_precision)
         for (name, _), group in itertools.groupby(by_precision, key=_kind):
             SLOTS.drop()  # those of the networks before: these need the memory
-            with precision(name):
+            with precision(name), _one_thread_each():
                 self._perform(list(group), on_event)
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
@@ -72,6 +75,21 @@ def _precision(job: Job) -> str:
 
 def _kind(job: Job) -> tuple[str, str]:
     return _precision(job), str(job.config.get("model"))
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """For what runs leave to the CPU, their metrics first of all.
+
+    Where each takes all cores, runs that end together wait for one another, longer than it took to train them. And
+    sums do not depend on how many cores there are.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # of this thread, and of those that begin from now on
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Judge:
