@@ -18,7 +18,7 @@ ROUNDS, STEPS = 5, 16
 Step = Callable[[], object]
 
 
-def convolutions_alone(config: Config, task: Task, *, size: int, by_cudnn: bool = False) -> float:
+def convolutions_alone(config: Config, task: Task, *, size: int, only_cudnn: bool = False) -> float:
     """Seconds for all products of convolutions in an epoch of a run, forward and backward, in a pack of that size.
 
     By our kernels where these train, if not all are to be cuDNN's. Full batches alone: the last, smaller one counts for
@@ -27,9 +27,9 @@ def convolutions_alone(config: Config, task: Task, *, size: int, by_cudnn: bool 
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     model = initial_model(config, task.dataset)
     images = torch.zeros(config.batch_size, *task.images.shape[1:])
-    pack = [_Alone(products(model, images, dtype, "cuda", by_cudnn=by_cudnn)) for _ in range(size)]
-    seconds = min(_seconds(pack) for _ in range(ROUNDS))
-    return seconds / (STEPS * size) * len(task.labels) / config.batch_size
+    pack = [Alone(products(model, images, dtype, "cuda", only_cudnn=only_cudnn)) for _ in range(size)]
+    step = min(seconds(pack) for _ in range(ROUNDS))
+    return step / size * len(task.labels) / config.batch_size
 
 
 def operands(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, torch.Size, torch.Size]]:
@@ -49,38 +49,41 @@ def operands(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, torch.Si
 
 
 def products(
-    model: nn.Module, images: Tensor, dtype: torch.dtype, device: str, *, by_cudnn: bool = False
+    model: nn.Module, images: Tensor, dtype: torch.dtype, device: str, *, only_cudnn: bool = False
 ) -> Iterator[Step]:
     """Each product of a step: forward in order, then backward in reverse, where the images need no slopes."""
     backward: list[Step] = []
     for layer, before, after in operands(model, images):
-        x, w, slope = (_noise(shape, dtype, device) for shape in (before, layer.weight.shape, after))
+        x, w, slope = (noise_of(shape, dtype, device) for shape in (before, layer.weight.shape, after))
         wanted = bool(backward), True
-        is_ours = not by_cudnn and is_fused(copy.deepcopy(layer).to(dtype), x)
-        forth, back = _ours(layer, x, w, slope, wanted) if is_ours else _cudnn(layer, x, w, slope, wanted)
+        is_ours = not only_cudnn and is_fused(copy.deepcopy(layer).to(dtype), x)
+        forth, back = by_us(layer, x, w, slope, wanted) if is_ours else by_cudnn(layer, x, w, slope, wanted)
         yield forth
         backward.append(back)
     yield from reversed(backward)
 
 
-def _ours(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
+def by_us(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
+    """The product forward and those back, by our kernels."""
     from ..models.fused_convolution import slopes, values
 
     return partial(values, layer, x, w), partial(slopes, layer, slope, x, w, wanted=wanted)
 
 
-def _cudnn(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
+def by_cudnn(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
+    """The same by cuDNN."""
     form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
     by_torch = torch.ops.aten
     back = partial(by_torch.convolution_backward, slope, x, w, None, *form, [*wanted, False])
     return partial(by_torch.convolution, x, w, None, *form), back
 
 
-def _noise(shape: torch.Size, dtype: torch.dtype, device: str) -> Tensor:
+def noise_of(shape: torch.Size, dtype: torch.dtype, device: str) -> Tensor:
+    """Random values, channels last."""
     return torch.randn(shape, device=device).to(dtype, memory_format=torch.channels_last)
 
 
-class _Alone:
+class Alone:
     """The steps on a stream of their own, replayed from a graph, with the tensors that it reads."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
@@ -97,15 +100,17 @@ class _Alone:
             step()
 
     def replay(self) -> None:
+        """Take them all once more."""
         with torch.cuda.stream(self._stream):
             self._graph.replay()
 
 
-def _seconds(pack: list[_Alone]) -> float:
+def seconds(pack: list[Alone]) -> float:
+    """For each run of the pack to take its steps once, all at once; the mean of some times."""
     torch.cuda.synchronize()
     started = time.perf_counter()
     for _ in range(STEPS):
         for run in pack:
             run.replay()
     torch.cuda.synchronize()
-    return time.perf_counter() - started
+    return (time.perf_counter() - started) / STEPS

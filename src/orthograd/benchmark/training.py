@@ -50,7 +50,7 @@ def training_speed() -> Iterator[Claim]:
             size = min(packs, key=packs.__getitem__)
             sets = sorted((_seconds_by_arm(config, task, size=size) for _ in range(SETS)), key=_overhead)
             seconds = sets[SETS // 2]
-            alone, by_cudnn = (convolutions_alone(config, task, size=size, by_cudnn=each) for each in (False, True))
+            alone, by_cudnn = (convolutions_alone(config, task, size=size, only_cudnn=each) for each in (False, True))
         others = {f"{size} at once": found for size, found in packs.items()}
         for arm, found in seconds.items():
             if name == "tf32":
