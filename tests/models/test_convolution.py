@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -130,3 +134,57 @@ def test_images_that_the_kernels_cannot_walk_are_left_to_pytorch():
         assert not fits(layer, other)
     assert not module.is_fused(layer, x)  # on a CPU
     torch.testing.assert_close(convolved(layer.bfloat16(), x)[0], layer(x))
+
+
+@pytest.mark.slow
+def test_kernels_compile_for_a_gpu_and_multiply_what_boxes_have_brought():
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
+    assert run.stdout.strip() == "compiled", run.stderr[-2000:]
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from orthograd.models import conv_kernels
+
+NUMBERS = ("images", "pixels", "channels", "stretches", "length")
+LAYER = {"H": 16, "W": 16, "C": 64, "O": 128, "SIZE": 3, "STRIDE": 1, "TURNED": False, "MEASURES": False, "RELU": False}
+TILE = {"PIXELS": 128, "CHANNELS": 64, "DEPTH": 64, "OUTPUTS": 128, "INPUTS": 64}
+
+
+def compiled(name, types, **constants):
+    kernel = getattr(conv_kernels, name)
+    constants = {**LAYER, **TILE, **dict.fromkeys(("parts", "weight", "bias", "mean", "variance", "plus")), **constants}
+    types = {**dict.fromkeys(NUMBERS, "i32"), "epsilon": "fp32", "momentum": "fp32", "y": "*bf16", **types}
+    signature = {a: types.get(a, "constexpr" if a in constants else "*fp32") for a in kernel.arg_names}
+    places = {(i,): constants[a] for i, a in enumerate(kernel.arg_names) if signature[a] == "constexpr"}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 3}).asm
+
+
+def by_boxes(name, types, **constants):
+    found = compiled(name, types, **constants)
+    assert "wgmma.mma_async" in found["ptx"] and "cp.async.bulk" in found["ptx"]
+    assert "ttg.local_load" not in found["ttgir"]  # from shared memory, not by way of registers
+
+
+box, apart, matrix = ("tensordesc<bf16[%s]>" % size for size in ("1, 8, 16, 64", "1, 8, 1, 16, 64", "64, 64"))
+by_boxes("convolution_kernel", {"x": box, "w": matrix})
+by_boxes("convolution_kernel", {"x": box, "w": matrix}, TURNED=True)
+by_boxes("convolution_kernel", {"x": apart, "w": matrix, "parts": "*fp32"}, STRIDE=2, MEASURES=True)
+line = dict.fromkeys(("weight", "bias", "mean", "variance"), "*fp32")
+by_boxes("convolution_kernel", {"x": box, "w": matrix, "plus": "*bf16", **line}, RELU=True)
+by_boxes("spreading_kernel", {"slope": box, "w": matrix, "of_x": "*bf16"})
+by_boxes("spreading_kernel", {"slope": box, "w": matrix, "of_x": "*bf16"}, SIZE=1)
+small, slope = "tensordesc<bf16[1, 4, 16, 64]>", "tensordesc<bf16[64, 128]>"
+by_boxes("weights_kernel", {"x": small, "slope": slope, "parts": "*fp32"})
+compiled("merging_kernel", {"parts": "*fp32", "mean": "*fp32"}, COLUMNS=16, AT_ONCE=256)
+compiled("adding_kernel", {"parts": "*fp32", "out": "*bf16"}, BLOCK=256, AT_ONCE=16)
+stem = {"H": 32, "W": 32, "C": 3, "O": 64, "PATCH": 32}
+compiled("stem_kernel", {"x": "*bf16", "w": "*bf16"}, **stem)
+compiled("stem_weights_kernel", {"x": "*bf16", "slope": "*bf16", "parts": "*fp32"}, **stem)
+print("compiled")
+"""

@@ -97,6 +97,22 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps(shape):
             assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
 
 
+def test_tensors_that_begin_anywhere_are_left_to_pytorch_and_slopes_are_moved():
+    layer, x, slope = made(*SHAPES[0])
+    memory = torch.empty(x.numel() + 8, dtype=x.dtype, device="cuda")
+
+    def moved(values):
+        """The same, beginning two bytes after a place that boxes may begin at."""
+        place = memory[1 : 1 + values.numel()].view(values.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
+        return place.copy_(values)
+
+    assert not is_fused(layer, moved(x.detach()))
+    wanted = results(SHAPES[0])
+    convolved(layer, x)[0].backward(moved(slope))
+    assert torch.equal(layer.weight.grad, wanted[1])
+    assert torch.equal(x.grad, wanted[2])
+
+
 @pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
 def test_a_network_has_slopes_as_near_to_those_in_float64_as_with_cudnn(network, monkeypatch):
     def slopes(dtype):

@@ -2,8 +2,8 @@
 
 A convolution is a product of weights and pixels, summed over taps and channels. Images lie with their channels last, so
 the pixels that a tap sees are a box of the image, moved by the tap; what lies outside comes as zeros. By hand, since
-several networks share the GPU: cuDNN divides a small product among all multiprocessors, which is soonest done, and
-costs more of their time. Here a program has a large tile for itself, and the rest is left to other networks.
+several networks share the GPU, and cuDNN's are made to have one product done soon. Here a program has a large tile for
+itself, which takes it longer, and all of them together less of the GPU's time.
 """
 
 from __future__ import annotations

@@ -14,6 +14,10 @@ from .norm_relu import Statistics
 KINDS = (torch.bfloat16, torch.float16)
 SIZES = (4, 8, 16, 32)
 """Of images behind a convolution, high and wide: tiles of so many pixels are whole rows of them."""
+ALIGNED = 16
+"""Bytes that the beginning of a tensor is a multiple of, or it has no boxes."""
+STEMS = (16, 64)
+"""Channels behind the first convolutions of the networks here."""
 
 
 def convolved(layer: nn.Module, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
@@ -31,8 +35,11 @@ def is_fused(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Conv2d]:
         return False
     if layer._forward_hooks or layer._forward_pre_hooks:
         return False
-    is_cast = layer.weight.dtype == x.dtype or torch.is_autocast_enabled("cuda")
-    return is_cast and fits(layer, x) and x.device.index == torch.cuda.current_device() and _has_boxes(x.device.index)
+    by_autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    is_cast = x.dtype == (by_autocast or layer.weight.dtype)
+    is_aligned = x.data_ptr() % ALIGNED == layer.weight.data_ptr() % ALIGNED == 0
+    is_here = x.device.index == torch.cuda.current_device() and _has_boxes(x.device.index)
+    return is_cast and is_aligned and is_here and fits(layer, x)
 
 
 def fits(layer: nn.Conv2d, x: Tensor) -> bool:
@@ -58,16 +65,8 @@ def fits(layer: nn.Conv2d, x: Tensor) -> bool:
 
 def is_stem(layer: nn.Conv2d) -> bool:
     """Whether all that a pixel sees of few channels is one small product."""
-    return (
-        layer.in_channels <= 3
-        and layer.kernel_size == (3, 3)
-        and layer.stride == (1, 1)
-        and layer.out_channels
-        in (
-            16,
-            64,
-        )
-    )
+    is_small = layer.in_channels <= 3 and layer.out_channels in STEMS
+    return is_small and layer.kernel_size == (3, 3) and layer.stride == (1, 1)
 
 
 def _has_tiles(channels: int) -> bool:

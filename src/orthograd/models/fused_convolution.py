@@ -19,7 +19,7 @@ from .conv_kernels import (
     stem_weights_kernel,
     weights_kernel,
 )
-from .convolution import is_stem
+from .convolution import ALIGNED, is_stem
 from .norm_relu import Statistics
 from .norm_relu import is_fused as is_norm_fused
 
@@ -30,11 +30,13 @@ SHORTEST = 256
 DEPTH = 64
 """Channels or pixels multiplied at a time."""
 STEM_PIXELS, STEM_PATCH = 128, 32
+"""Of a program of the first convolution, and values that a pixel sees, as a power of two."""
 ADDED, AT_ONCE = 4096, 16
 """Numbers that a program adds up to slopes of weights, and of how many stretches at a time, at most."""
 MERGED = 16, 256
 """Channels of which a program merges what was measured, and of how many tiles at a time."""
 NO_LINE = None, None, None, None, 0.0
+"""Where no norm is folded in."""
 
 
 class Tile(NamedTuple):
@@ -71,6 +73,8 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
         slope = slope.to(x.dtype).contiguous(memory_format=torch.channels_last)
+        if slope.data_ptr() % ALIGNED:
+            slope = slope.clone(memory_format=torch.channels_last)
         return *slopes(ctx.layer, slope, x, weight, wanted=ctx.needs_input_grad[:2]), None, None
 
 
@@ -87,9 +91,8 @@ def slopes(
     if wanted[0]:
         of_x = _of_images(slope, x, weight, layer) if is_stem(layer) else _of_x(slope, weight, layer.stride[0])
     if wanted[1]:
-        of_weight = (
-            _of_stem_weight(slope, x, weight) if is_stem(layer) else _of_weight(slope, x, weight, layer.stride[0])
-        )
+        stem = is_stem(layer)
+        of_weight = _of_stem_weight(slope, x, weight) if stem else _of_weight(slope, x, weight, layer.stride[0])
     return of_x, of_weight
 
 
