@@ -24,7 +24,9 @@ def in_batches(logits, labels, size, **options):
 
 @pytest.mark.parametrize("classes", [2, 10, 100])
 @pytest.mark.parametrize("size", [1, 7, 1000, 1537])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (torch.float64, torch.bfloat16))]
+)
 def test_batches_and_merges_count_the_same_bit_for_bit(classes, size, dtype):
     n = {1: 60, 7: 301}.get(size, 3001)
     logits, labels = predictions(n, classes, dtype=dtype)

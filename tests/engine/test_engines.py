@@ -42,7 +42,7 @@ def tolerance(dtype):
 @each_engine
 @each_dtype
 @pytest.mark.parametrize("renormalize", [True, False])
-@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("rows", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_engine_agrees_with_the_reference(name, dtype, renormalize, rows):
     shapes = [(7, 5), (64, 3, 3, 3), (3, 2000), (40, 129), (2, 1), (0, 3)]
     pairs = [Pair(*(torch.randn(shape).to(dtype) for _ in range(2))) for shape in shapes]

@@ -109,6 +109,7 @@ def dying_at(line, act):
     return in_a_fork(traced)[0] == 1
 
 
+@pytest.mark.slow
 def test_death_at_any_line_leaves_old_or_new_and_the_next_owner_goes_on(store):
     run = store.get(CONFIG)
 

@@ -38,7 +38,11 @@ def test_a_failing_run_is_named_and_does_not_stop_the_others(store):
     assert [record["config"] for record in store.runs()] == [grid[1]]
 
 
-@pytest.mark.parametrize("executor", [InProcess(), ProcessPool(2), PackedGPU(2)], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize(
+    "executor",
+    [InProcess(), pytest.param(ProcessPool(2), marks=pytest.mark.slow), PackedGPU(2)],
+    ids=lambda it: type(it).__name__,
+)
 def test_why_a_run_failed_is_beside_it_until_it_is_finished(store, executor):
     grid = Grid.product({"epochs": 2, "seconds": 0, "seed": 7}, how=["raise", "well", "exit"])
     with pytest.raises(ExperimentError) as caught:

@@ -45,6 +45,7 @@ def _again(grid, store):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_networks_that_start_at_once_start_as_they_would_alone(tmp_path):
     grid = Grid(
