@@ -10,7 +10,7 @@ import torch
 from torch.optim import SGD
 
 from orthograd import attach
-from orthograd.engine import launch, stepping
+from orthograd.engine import stepping
 from orthograd.fused_sgd import FusedSGD
 from orthograd.models import resnet18
 from orthograd.options import Options
@@ -67,15 +67,15 @@ def main() -> None:
     """Print a line for each."""
     if not torch.cuda.is_available():
         raise SystemExit("expected a CUDA device, got none")
-    print("block  warps  chunk                     SGD   ⊥Grad")
+    print("block  chunk                            SGD   ⊥Grad")
     for name, step in (("torch, fused; with orthograd.attach", usual), ("as it is", fused)):
         print(
             f"{name:36s}{microseconds(step(projects=False)):6.1f}{microseconds(step(projects=True)):8.1f}", flush=True
         )
-    for (block, warps), chunk in product([(512, 4), (1024, 4)], [2048, 4096, 8192]):
-        launch.WARPS, stepping.BLOCK, stepping.SMALLEST_CHUNK = warps, block, chunk
+    for block, chunk in product([512, 1024], [2048, 4096, 8192]):
+        stepping.BLOCK, stepping.SMALLEST_CHUNK = block, chunk
         found = [microseconds(fused(projects=projects)) for projects in (False, True)]
-        print(f"{block:5d}{warps:7d}{chunk:7d}{found[0]:23.1f}{found[1]:8.1f}", flush=True)
+        print(f"{block:5d}{chunk:7d}{found[0]:30.1f}{found[1]:8.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from ..projection import rounding_of
 from . import kernels
 from .dense import Pair, Segment, flattened
 
-# Elements a program reads at a time, the smallest chunk it is given, its warps: the quickest of those tried on an H200.
-BLOCK, SMALLEST_CHUNK, WARPS = 1024, 8192, 4
+# Elements a program reads at a time, and the smallest chunk it is given: the quickest of those tried on an H200.
+BLOCK, SMALLEST_CHUNK = 1024, 8192
+WARPS = kernels.THREADS.value // 32
 # Chunks a tensor, at most: each program of the second launch merges the moments of all its tensor's chunks.
 MOST_CHUNKS = 512
 SLOTS = 256

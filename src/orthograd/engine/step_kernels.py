@@ -68,25 +68,24 @@ def _step(
 ):  # fmt: skip
     """Step one chunk, given where its parts begin."""
     gradient, weight, momentum, copy = places
-    lanes = tl.arange(0, BLOCK)
     whole = length // BLOCK * BLOCK
     for offset in range(0, whole, BLOCK):
-        g, w = _load(gradient, weight, offset + lanes, tl.float32)
-        m = tl.load(momentum + offset + lanes)
-        m, w = _stepped(g, w, m, pace, change, PROJECTS, LARGEST)
-        tl.store(momentum + offset + lanes, m)
-        tl.store(weight + offset + lanes, w)
+        own = offset + tl.arange(0, BLOCK)
+        g, w = _load(gradient, weight, own, tl.float32)
+        m, w = _stepped(g, w, tl.load(momentum + own), pace, change, PROJECTS, LARGEST)
+        tl.store(momentum + own, m)
+        tl.store(weight + own, w)
         if COPY_TYPE is not None:
-            tl.store(copy + offset + lanes, w.to(COPY_TYPE))
+            tl.store(copy + own, w.to(COPY_TYPE))
     if whole < length:
-        g, w = _load_masked(gradient, weight, whole + lanes, length, tl.float32)
-        mask = whole + lanes < length
-        m = tl.load(momentum + whole + lanes, mask=mask, other=0.0)
-        m, w = _stepped(g, w, m, pace, change, PROJECTS, LARGEST)
-        tl.store(momentum + whole + lanes, m, mask=mask)
-        tl.store(weight + whole + lanes, w, mask=mask)
+        own = whole + tl.arange(0, BLOCK)
+        mask = own < length
+        g, w = _load_masked(gradient, weight, own, length, tl.float32)
+        m, w = _stepped(g, w, tl.load(momentum + own, mask=mask, other=0.0), pace, change, PROJECTS, LARGEST)
+        tl.store(momentum + own, m, mask=mask)
+        tl.store(weight + own, w, mask=mask)
         if COPY_TYPE is not None:
-            tl.store(copy + whole + lanes, w.to(COPY_TYPE), mask=mask)
+            tl.store(copy + own, w.to(COPY_TYPE), mask=mask)
 
 
 @triton.jit

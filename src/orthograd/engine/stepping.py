@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ..projection import rounding_of
 from .dense import Pair
-from .launch import BLOCK, SLOTS, TYPES, Launch, division, in_pinned_memory, is_eligible, on_its_device
+from .launch import SLOTS, TYPES, Launch, division, in_pinned_memory, is_eligible, on_its_device
 from .step_kernels import step_kernel
 
 # Smaller than where gradients are only projected: of those tried on an H200 (`benchmarks/fused_step.py`) the quickest.
-SMALLEST_CHUNK = 4096
+BLOCK, SMALLEST_CHUNK = 512, 4096
 
 
 class Stepped(NamedTuple):
