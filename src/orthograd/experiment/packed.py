@@ -7,13 +7,14 @@ import queue
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
 from ..training import Config as Settings
 from .events import Event
 from .jobs import Agenda, Job, OnEvent, attempt
+from .measuring import helpers
 from .plain import Config
 
 BEING_JUDGED = 1
@@ -38,10 +39,12 @@ class PackedGPU:
         from ..training.precision import precision
 
         by_precision = sorted(jobs, key=_precision)
-        for (name, _), group in itertools.groupby(by_precision, key=_kind):
-            SLOTS.drop()  # those of the networks before: these need the memory
-            with precision(name), _one_thread_each():
-                self._perform(list(group), on_event)
+        has_gpu = any(job.config.get("device") == "cuda" for job in jobs)
+        with _one_thread_each(), helpers(self.runs or len(jobs)) if has_gpu else nullcontext():
+            for (name, _), group in itertools.groupby(by_precision, key=_kind):
+                SLOTS.drop()  # those of the networks before: these need the memory
+                with precision(name):
+                    self._perform(list(group), on_event)
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
         runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config, len(jobs)) + BEING_JUDGED)
@@ -79,10 +82,9 @@ def _kind(job: Job) -> tuple[str, str]:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """For what runs leave to the CPU, their metrics first of all.
+    """For what runs leave to the CPU: where each takes all cores, runs that end together wait for one another.
 
-    Where each takes all cores, runs that end together wait for one another, longer than it took to train them. And
-    sums do not depend on how many cores there are.
+    And sums do not depend on how many cores there are.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # of this thread, and of those that begin from now on
