@@ -55,30 +55,46 @@ def packs() -> str:
 
 
 def bounds() -> str:
-    """Images a second of packs, and were there nothing but convolutions."""
-    seconds = {claim["what"]: claim["value"] for claim in training_claims()}
+    """Images a second of packs, and were there nothing but convolutions, as they are and as cuDNN has them."""
+    claims = {claim["what"]: claim for claim in training_claims()}
     rows = []
-    for what, alone in seconds.items():
+    for what, claim in claims.items():
         if match := ALONE.fullmatch(what):
-            pack = seconds[f"an epoch of {match['what']}, baseline, s a run"]
-            rows.append([match["what"], f"{IMAGES / pack:,.0f}", f"{IMAGES / alone:,.0f}", f"{alone / pack:.0%}"])
-    return table(["SGD, in packs", "images a second", "of convolutions alone", "their share of the time"], rows)
+            pack = claims[f"an epoch of {match['what']}, baseline, s a run"]["value"]
+            seconds = pack, claim["value"], claim["others"]["cuDNN"]
+            rows.append([match["what"], *(f"{IMAGES / each:,.0f}" for each in seconds), f"{seconds[1] / pack:.0%}"])
+    columns = ["images a second", "of its convolutions alone", "of cuDNN's alone", "the convolutions' share of the time"]
+    return table(["SGD, in packs", *columns], rows)
 
 
 def overheads() -> str:
-    """What ⊥Grad adds to an epoch, as measured last and the time before; to be reached by both."""
+    """What ⊥Grad adds to an epoch, as measured last and the time before; the median of the last counts."""
     rows = []
     before = {claim["what"]: claim for claim in training_claims("training-h200-before")}
     for claim in training_claims():
         if claim["what"].startswith("⊥Grad's epoch over SGD's, "):
             both = claim, before[claim["what"]]
-            reach = f"≤ {claim['reach']:g}" + ("" if all(each["holds"] for each in both) else ", **not reached**")
+            reach = f"≤ {claim['reach']:g}" + ("" if claim["holds"] else ", **not reached**")
             values = (
-                " to ".join(f"{value:.3f}" for value in (*each["others"].values(),) or (each["value"],))
-                for each in both
+                f"{each['value']:.3f} ({' to '.join(f'{end:.3f}' for end in each['others'].values())})" for each in both
             )
             rows.append([claim["what"].removeprefix("⊥Grad's epoch over SGD's, "), *values, reach])
     return table(["⊥Grad's epoch over SGD's, in packs", "last measured", "the time before", "to reach"], rows)
+
+
+def products() -> str:
+    """Our convolutions over cuDNN's, kind by kind, and all of a step."""
+    rows: dict[str, list[str]] = {}
+    for claim in training_claims("convolution-products-h200"):
+        ours = claim["what"].removesuffix(": ours over cuDNN's")
+        what, _, kind = ours.rpartition(", ")
+        if what:
+            rows.setdefault(what, [what, "", "", ""])[1 + ["forward", "back", "weights"].index(kind)] = (
+                f"{claim['value']:.2f} ({claim['others']['ours, µs']:.0f} µs)"
+            )
+        else:
+            rows[ours] = [f"{ours} of ResNet-18", f"{claim['value']:.2f}", "", ""]
+    return table(["time over cuDNN's", "forward", "slopes of images", "slopes of weights"], [*rows.values()])
 
 
 def kernels() -> str:
