@@ -1,4 +1,4 @@
-"""What a record says of predictions; beside a GPU in processes of their own, which ``python -m`` of this module starts.
+"""What a record says of predictions; beside a GPU in processes of their own.
 
 There, networks end together, and threads that compute metrics spend most of their time on one another: all memory of a
 process is taken and given back through one door.
@@ -72,7 +72,7 @@ class _Helpers:
         environment = {**os.environ, **ENVIRONMENT}
         self._all = [
             subprocess.Popen(
-                [sys.executable, "-m", __name__],
+                [sys.executable, "-c", f"import sys, {__name__} as own; own.serve(sys.stdin, sys.stdout)"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -188,7 +188,3 @@ def _tested(predictions: dict[str, Tensor]) -> dict[str, Tensor]:
     """The logits of test images by the name of the images."""
     parts = ((name.partition("."), logits) for name, logits in predictions.items())
     return {images: logits for (kind, _, images), logits in parts if kind == "logits" and images != "held_out"}
-
-
-if __name__ == "__main__":
-    serve(sys.stdin, sys.stdout)
