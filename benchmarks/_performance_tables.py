@@ -63,7 +63,7 @@ def bounds() -> str:
             pack = claims[f"an epoch of {match['what']}, baseline, s a run"]["value"]
             seconds = pack, claim["value"], claim["others"]["cuDNN"]
             rows.append([match["what"], *(f"{IMAGES / each:,.0f}" for each in seconds), f"{seconds[1] / pack:.0%}"])
-    columns = ["images a second", "of its convolutions alone", "of cuDNN's alone", "the convolutions' share of the time"]
+    columns = ["images a second", "of its convolutions alone", "of cuDNN's alone", "share of its convolutions"]
     return table(["SGD, in packs", *columns], rows)
 
 
