@@ -68,6 +68,13 @@ def test_what_a_helper_cannot_do_is_done_here(path, predictions, capfd):
         assert measuring._helpers.measured(path) is None
 
 
+def test_an_answer_that_is_cut_short_is_none(path, predictions, monkeypatch):
+    with measuring.helpers(1):
+        monkeypatch.setattr(measuring, "_answer", lambda helper, path: '{"metrics": {"clean"')
+        assert measuring.measured_in(path, predictions) == measuring.measured(predictions)
+        assert measuring._helpers.measured(path) is None
+
+
 def test_no_helper_outlives_the_block():
     with measuring.helpers(3):
         made = list(measuring._helpers._all)

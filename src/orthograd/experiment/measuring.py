@@ -81,21 +81,29 @@ class _Helpers:
             )
             for _ in range(count)
         ]
-        self._idle, self._changed = list(self._all), threading.Condition()
+        self._idle, self._well, self._changed = list(self._all), count, threading.Condition()
 
     def measured(self, path: Path) -> dict[str, Any] | None:
         """What the next one that is idle makes of a file; None if that did not work, or none is left."""
         with self._changed:
-            while not self._idle and self._all:
+            while not self._idle and self._well:
                 self._changed.wait()
-            if not self._idle:
+            if not self._well:
                 return None
             helper = self._idle.pop()
-        answer = _answer(helper, path)
+        found: dict[str, Any] | None = None
+        try:
+            found = json.loads(_answer(helper, path))
+            is_well = True
+        except (OSError, ValueError):  # it has ended, perhaps in the middle of a line
+            helper.kill()
+            is_well = False
         with self._changed:
-            self._idle.append(helper) if answer else self._all.remove(helper)
+            if is_well:
+                self._idle.append(helper)
+            else:
+                self._well -= 1
             self._changed.notify_all()
-        found: dict[str, Any] | None = json.loads(answer) if answer else None
         return found
 
     def stop(self) -> None:
@@ -111,11 +119,8 @@ _helpers: _Helpers | None = None
 def _answer(helper: subprocess.Popen[str], path: Path) -> str:
     assert helper.stdin is not None
     assert helper.stdout is not None
-    try:
-        print(json.dumps(str(path.absolute())), file=helper.stdin, flush=True)
-        return helper.stdout.readline()
-    except (OSError, ValueError):  # it has ended
-        return ""
+    print(json.dumps(str(path.absolute())), file=helper.stdin, flush=True)
+    return helper.stdout.readline()
 
 
 def serve(asked: IO[str], answers: IO[str]) -> None:
