@@ -83,6 +83,7 @@ def test_no_helper_outlives_the_block():
     assert measuring._helpers is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks for the process in /proc")
 def test_helpers_end_with_a_parent_that_is_killed():
     code = "from orthograd.experiment import measuring as m; import time\n"
