@@ -1,7 +1,7 @@
 """What a record says of predictions; beside a GPU in processes of their own.
 
-There, networks end together, and threads that compute metrics spend most of their time on one another: all memory of a
-process is taken and given back through one door.
+There, networks end together, and threads that compute metrics hold each other up: nine on two cores took three times as
+long as processes do (docs/LOG.md), for all memory of a process is taken and given back through one door.
 """
 
 from __future__ import annotations
