@@ -46,3 +46,28 @@ def test_dropout_takes_no_random_numbers():
     assert torch.equal(torch.get_rng_state(), after)
     assert not torch.equal(state, after)
     assert all(module.training for module in model.modules())
+
+
+def test_passes_may_be_taken_by_something_faster():
+    model, taken = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.LayerNorm(16), nn.Linear(16, 10)), []
+
+    def watched(forward):
+        def effect():
+            taken.append(forward())
+            return taken[-1]
+
+        return effect
+
+    batch = images()
+    plain = recorded_diagnosis(model, model, nn.functional.cross_entropy, *batch)
+    assert recorded_diagnosis(model, model, nn.functional.cross_entropy, *batch, repeated=watched) == plain
+    assert len(taken) >= 1 + 3 * 5  # a bias that is zero has no size
+
+
+def test_what_a_size_is_for_is_found_in_full_precision():
+    model, batch = MODELS["cnn_batchnorm"]((1, 8, 8), 10), images(100)
+    plain = recorded_diagnosis(model, model, nn.functional.cross_entropy, *batch)["parameters"]
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = recorded_diagnosis(model, model, nn.functional.cross_entropy, *batch)["parameters"]
+    assert {name: one["kind"] for name, one in rounded.items()} == {name: one["kind"] for name, one in plain.items()}
+    assert rounded["11.weight"]["end"] != plain["11.weight"]["end"]  # the gradient is what training sees

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from orthograd.experiment import InProcess, PackedGPU, Store, execute
-from orthograd.experiment.run import run
+from orthograd.experiment.run import diagnosed, run
 from orthograd.training import ARMS, Config, Task, graphs, prediction, train, training
 from orthograd.training.draws import Draws
 from orthograd.training.graphs import SLOTS
@@ -164,6 +164,20 @@ def test_a_run_ends_in_the_same_bits_by_one_launch_an_epoch(model, name, arm, mo
     assert not launches
     assert torch.equal(found, wanted)
     assert losses == same
+
+
+@pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "bf16")])
+def test_a_diagnosis_by_a_graph_says_the_same(model, name, monkeypatch):
+    config = dataclasses.replace(ON_GPU, model=model, precision=name, epochs=1)
+    task = Task.of(config)
+    with precision(name), training(config, task) as trained:
+        state = {key: value.clone() for key, value in trained.model.state_dict().items()}
+        by_graph = diagnosed(config, task, trained.model)
+        monkeypatch.setattr(graphs, "replayed", lambda forward: forward)
+        assert diagnosed(config, task, trained.model) == by_graph
+        assert all(torch.equal(value, state[key]) for key, value in trained.model.state_dict().items())
+    kinds = {row["kind"] for row in by_graph["parameters"].values()}
+    assert {"rows invariant", "part of outputs", "function"} <= kinds
 
 
 def test_the_pack_is_one_that_was_tried():

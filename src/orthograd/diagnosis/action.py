@@ -39,7 +39,7 @@ Gradients = Mapping[str, tuple[Tensor, Tensor]]
 
 def measured(gradients: Gradients, options: Options, where: Where | None) -> dict[str, Measured]:
     """Every parameter that has a gradient."""
-    tables = {name: moments_of(*pair) for name, pair in gradients.items()}
+    tables = _on_cpu({name: moments_of(*pair) for name, pair in gradients.items()})
     found = {name: Measured(Angle.of_moments(*row.tolist()), 0.0, False) for name, row in tables.items()}
     names = {id(weight): name for name, (_, weight) in gradients.items()}
     group = {"params": [weight for _, weight in gradients.values()], "param_names": list(gradients)}
@@ -48,6 +48,14 @@ def measured(gradients: Gradients, options: Options, where: Where | None) -> dic
         for name, row in zip(members, _projected(members, gradients, tables, options), strict=True):
             found[name] = found[name]._replace(removed_energy=row[0], is_frozen=bool(row[1]))
     return found
+
+
+def _on_cpu(tables: dict[str, Tensor]) -> dict[str, Tensor]:
+    """All in one transfer: a GPU that is at other work answers late, each time."""
+    if not tables:
+        return {}
+    device = next(iter(tables.values())).device
+    return dict(zip(tables, torch.stack([row.to(device) for row in tables.values()]).cpu(), strict=True))
 
 
 def _projected(

@@ -34,13 +34,14 @@ class Forward:
             raise TypeError(f"expected loss(model, batch) or a criterion such as nn.CrossEntropyLoss(), got {loss!r}")
         self.model, self._batch, self._keep_random = model, batch, keep_random
         self._loss = _of_criterion(loss, batch) if is_criterion(loss) else loss
+        self._buffers = _Buffers(model)
 
     def __call__(self) -> Effect:
         """One pass. Buffers and random numbers are afterwards what they were before."""
         seen: list[Any] = []
         watch = self.model.register_forward_hook(lambda _, __, output: seen.append(output))
         try:
-            with same_buffers(self.model), same_random_numbers(self.model, self._keep_random):
+            with self._buffers.kept(), same_random_numbers(self.model, self._keep_random):
                 loss = self._loss(self.model, self._batch)
         finally:
             watch.remove()
@@ -57,23 +58,6 @@ def is_criterion(loss: Loss) -> bool:
 
 
 @contextmanager
-def same_buffers(model: nn.Module) -> Iterator[None]:
-    """Give every buffer back its object and its bits: batch norm counts and averages in each forward pass."""
-    kept = [
-        (module, name, buffer, buffer.detach().clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    try:
-        yield
-    finally:
-        for module, name, buffer, copy in kept:
-            buffer.data.copy_(copy)
-            module._buffers[name] = buffer
-
-
-@contextmanager
 def same_random_numbers(model: nn.Module, is_wanted: bool = True) -> Iterator[None]:
     """Leave the generators of torch and of Python where they were; so each pass drops out the same."""
     if not is_wanted:
@@ -86,6 +70,30 @@ def same_random_numbers(model: nn.Module, is_wanted: bool = True) -> Iterator[No
             yield
     finally:
         random.setstate(state)
+
+
+class _Buffers:
+    """Those of a network, with their bits: batch norm counts and averages in each forward pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._places = [
+            (module, name, buffer)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        self._copies = [buffer.detach().clone() for _, _, buffer in self._places]
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Every buffer has its object and its bits back after the block."""
+        try:
+            yield
+        finally:
+            for module, name, buffer in self._places:
+                module._buffers[name] = buffer
+            if self._copies:
+                torch._foreach_copy_([buffer.data for _, _, buffer in self._places], self._copies)
 
 
 def _of_criterion(criterion: Loss, batch: Any) -> Loss:

@@ -17,7 +17,7 @@ from .cautions import cautions
 from .forward import Effect, Forward, Loss
 from .measures import refuse_shards
 from .result import Diagnosis, Row
-from .scaling import MEANINGS, kind_of
+from .scaling import MEANINGS, Pass, kind_of
 
 # Three or four forward passes each: beyond so many parameters they take long, and have to be asked for.
 EXPLAINED = 300
@@ -85,7 +85,7 @@ def gradients_of(forward: Forward, parameters: Mapping[str, Tensor]) -> tuple[Ef
 
 
 def kinds_of(
-    forward: Forward, effect: Effect, parameters: Mapping[str, Tensor], found: Mapping[str, Measured]
+    forward: Pass, effect: Effect, parameters: Mapping[str, Tensor], found: Mapping[str, Measured]
 ) -> dict[str, str]:
     """What the size of each parameter is for; of those with a finite gradient and a weight that is not zero."""
     return {

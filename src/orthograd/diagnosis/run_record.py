@@ -12,21 +12,31 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..options import Options
 from .action import Measured, measured
-from .forward import Forward
+from .forward import Effect, Forward
 from .one_batch import gradients_of, kinds_of
+from .scaling import Pass
 
+Criterion = Callable[[Tensor, Tensor], Tensor]
+Batch = tuple[Tensor, Tensor]
 # Samples that the gradient is taken of, and that rescaled networks are shown.
 SAMPLES, PROBED = 512, 32
 
 
 def recorded_diagnosis(
-    start: nn.Module, end: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, targets: Tensor
+    start: nn.Module,
+    end: nn.Module,
+    loss: Criterion,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    repeated: Callable[[Pass], Pass] = lambda taken: taken,
 ) -> dict[str, Any]:
     """Plain data of a network at the start and at the end of training; ``loss`` takes its outputs and the targets.
 
     ``radial`` is the share of a parameter's gradient energy that is radial, ``share`` the same as a share of the
-    whole gradient's energy, ``norm`` the weight's. What each parameter's size is for is measured at the end. Takes no
-    random numbers: other runs may be using them in other threads.
+    whole gradient's energy, ``norm`` the weight's. What each parameter's size is for is measured at the end, by
+    hundreds of passes, which ``repeated`` may make faster. Takes no random numbers: other runs may be using them in
+    other threads.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3))
     >>> samples = torch.randn(20, 4), torch.randint(3, (20,))
@@ -36,8 +46,8 @@ def recorded_diagnosis(
     """
     rows = chosen_samples(len(inputs)).to(inputs.device)
     batch = inputs[rows], targets[rows]
-    before, _ = _measured(start, loss, batch, 0)
-    after, kinds = _measured(end, loss, batch, PROBED)
+    before, after = _measured(start, loss, batch), _measured(end, loss, batch)
+    kinds = _kinds(end, loss, batch, repeated)
     parameters = {
         name: {
             "kind": kinds.get(name),
@@ -58,22 +68,35 @@ def chosen_samples(count: int, most: int = SAMPLES) -> Tensor:
     return torch.linspace(0, count - 1, min(count, most)).long()
 
 
-def _measured(
-    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], batch: tuple[Tensor, Tensor], probed: int
-) -> tuple[dict[str, Measured], dict[str, str]]:
-    def of_pair(network: nn.Module, pair: tuple[Tensor, Tensor]) -> Tensor:
-        return loss(network(pair[0]), pair[1])
-
+def _measured(model: nn.Module, loss: Criterion, batch: Batch) -> dict[str, Measured]:
     with _training_without_dropout(model):
-        parameters = dict(model.named_parameters())
-        _, gradients = gradients_of(Forward(model, of_pair, batch, keep_random=False), parameters)
-        found = measured(gradients, Options(), None)
-        if not probed:
-            return found, {}
-        rows = chosen_samples(len(batch[0]), probed).to(batch[0].device)
-        few = Forward(model, of_pair, (batch[0][rows], batch[1][rows]), keep_random=False)
-        effect, gradients = gradients_of(few, parameters)
-        return found, kinds_of(few, effect, parameters, measured(gradients, Options(), None))
+        _, gradients = gradients_of(_forward(model, loss, batch), dict(model.named_parameters()))
+        return measured(gradients, Options(), None)
+
+
+def _kinds(model: nn.Module, loss: Criterion, batch: Batch, repeated: Callable[[Pass], Pass]) -> dict[str, str]:
+    rows = chosen_samples(len(batch[0]), PROBED).to(batch[0].device)
+    few, parameters = _forward(model, loss, (batch[0][rows], batch[1][rows])), dict(model.named_parameters())
+    # Not in bfloat16, whose roundings are larger than what tells scale-invariant from not.
+    with _training_without_dropout(model), torch.autocast(batch[0].device.type, enabled=False):
+        found = measured(gradients_of(few, parameters)[1], Options(), None)
+        with torch.no_grad():
+            again = _seen_from_cpu(repeated(few))
+            return kinds_of(again, again(), parameters, found)
+
+
+def _forward(model: nn.Module, loss: Criterion, batch: Batch) -> Forward:
+    return Forward(model, lambda network, pair: loss(network(pair[0]), pair[1]), batch, keep_random=False)
+
+
+def _seen_from_cpu(forward: Pass) -> Pass:
+    """Outputs of so few samples are compared there, without asking a GPU for each number."""
+
+    def effect() -> Effect:
+        loss, outputs = forward()
+        return Effect(loss.cpu(), None if outputs is None else outputs.cpu())
+
+    return effect
 
 
 def _numbers(found: Mapping[str, Measured], name: str) -> dict[str, float | None] | None:

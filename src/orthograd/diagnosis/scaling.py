@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..projection import as_real
-from .forward import Effect, Forward
+from .forward import Effect
 
 # Batch norm divides by √(σ² + ε): its ε makes a scale-invariant loss follow the scale a little.
 SAME = 1e-2
@@ -22,6 +22,8 @@ ORTHOGONAL = 1e-3
 # In units of the dtype's eps: what a few dozen roundings in a row can make.
 ROUNDING = 64.0
 
+Pass = Callable[[], Effect]
+"""What a network makes of a batch, as often as asked for; a `Forward`."""
 MEANINGS = {
     "invariant": "scale-invariant: halved or doubled, the loss stays, so its gradient has no radial part",
     "rows invariant": "scale-invariant, each row by itself: no rescaling changes the loss, so nothing is radial",
@@ -43,7 +45,7 @@ class Trial(NamedTuple):
 
 
 @torch.no_grad()
-def kind_of(parameter: Tensor, forward: Forward, now: Effect, cosine: float) -> str:
+def kind_of(parameter: Tensor, forward: Pass, now: Effect, cosine: float) -> str:
     """One of `MEANINGS`. ``now`` is the effect of the parameter as it is, ``cosine`` that of its gradient with it."""
     attempt = _trying(parameter, forward)
     trial = Trial(now, attempt(lambda w: w * 0.5), attempt(lambda w: w * 2), attempt(_pushed))
@@ -115,7 +117,7 @@ def _has_invariant_rows(parameter: Tensor, trial: Trial, attempt: Callable[..., 
     return is_same(trial._replace(doubled=attempt(lambda w: w * factors)), eps)
 
 
-def _trying(parameter: Tensor, forward: Forward) -> Callable[[Callable[[Tensor], Tensor]], Effect]:
+def _trying(parameter: Tensor, forward: Pass) -> Callable[[Callable[[Tensor], Tensor]], Effect]:
     original = parameter.detach().clone()
 
     def attempt(change: Callable[[Tensor], Tensor]) -> Effect:
@@ -130,9 +132,10 @@ def _trying(parameter: Tensor, forward: Forward) -> Callable[[Callable[[Tensor],
 
 def _pushed(weight: Tensor) -> Tensor:
     """w + ‖w‖ u, with u a direction that is the same at every call and no concern of the user's generators."""
-    w = as_real(weight).double().cpu()
-    direction = torch.randn(w.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    moved = w + float(w.norm() / direction.norm()) * direction
+    w = as_real(weight).to(weight.device if weight.is_cuda else "cpu", torch.float64)
+    dice = torch.Generator(w.device).manual_seed(0)
+    direction = torch.randn(w.shape, generator=dice, dtype=torch.float64, device=w.device)
+    moved = w + w.norm() / direction.norm() * direction
     return torch.view_as_complex(moved) if weight.is_complex() else moved
 
 

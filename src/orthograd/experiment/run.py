@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from ..diagnosis import chosen_samples, recorded_diagnosis
+from ..diagnosis import Pass, chosen_samples, recorded_diagnosis
 from ..training import Config, Task, initial_model, predicted, training
 from ..training.arms import arm_named
 from ..training.checkpoint import Keeper
@@ -21,6 +22,9 @@ from ..training.objective import loss
 from ..training.precision import autocast, require
 from ..training.steps import one_hot
 from .measuring import BINS, measured_in
+
+_DIAGNOSING = threading.Lock()
+"""Held by the one run of a process that is at it: thousands of small launches, for which threads would queue."""
 
 
 class Folder(Keeper, Protocol):
@@ -72,8 +76,18 @@ def diagnosed(config: Config, task: Task, model: nn.Module) -> dict[str, Any]:
     start = initial_model(config, task.dataset).to(config.device)
     images = task.dataset.normalised(task.images[rows].to(config.device))
     targets = one_hot(task)[rows].to(config.device)
-    with autocast(config.precision):
-        return recorded_diagnosis(start, model, lambda logits, wanted: loss(arm, logits, wanted), images, targets)
+    with _DIAGNOSING, autocast(config.precision):
+        return recorded_diagnosis(
+            start, model, lambda logits, wanted: loss(arm, logits, wanted), images, targets, repeated=_repeated(config)
+        )
+
+
+def _repeated(config: Config) -> Callable[[Pass], Pass]:
+    if config.device != "cuda":
+        return lambda forward: forward
+    from ..training.graphs import replayed
+
+    return replayed
 
 
 def hardware(config: Config) -> dict[str, Any]:
