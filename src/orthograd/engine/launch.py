@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .. import compiled_ahead
 from ..projection import rounding_of
 from . import kernels
 from .dense import Pair, Segment, flattened
@@ -133,8 +134,8 @@ class Launch:
         if self._direct is not None:
             self._direct(*arguments)
             return
-        compiled = self.kernel[self.grid](*arguments, num_warps=WARPS)
-        if compiled is not None and DIRECT:  # the interpreter compiles nothing
+        compiled = compiled_ahead.launch(self.kernel, self.grid, *arguments, num_warps=WARPS)
+        if compiled is not None and DIRECT:  # the interpreter compiles nothing, and what is compiled ahead comes later
             self._direct = compiled[self.grid]
 
 

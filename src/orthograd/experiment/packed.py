@@ -95,7 +95,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 class _Judge:
-    """Made ready while the first networks train: the kernels and images that judge them take as long as many epochs."""
+    """Made ready while the first networks train: kernels that judge and diagnose them, and images, take long to make."""
 
     def __init__(self, config: Config, runs: int) -> None:
         self._config, self._runs = config, runs
@@ -127,9 +127,13 @@ class _Judge:
 
     def _prepare(self) -> None:
         from ..training.prediction import prepare
+        from .run import rehearse_diagnosis
 
+        config = Settings.from_dict(self._config)
         try:
-            prepare(Settings.from_dict(self._config), is_late=self._is_late.is_set)
+            prepare(config, is_late=self._is_late.is_set)
+            if not self._is_late.is_set():
+                rehearse_diagnosis(config)
         except Exception as error:  # the first network to be judged meets it again, or does better
             warnings.warn(f"not ready to judge, so that the first networks wait: {error!r}", stacklevel=1)
 

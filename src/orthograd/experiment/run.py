@@ -82,6 +82,15 @@ def diagnosed(config: Config, task: Task, model: nn.Module) -> dict[str, Any]:
         )
 
 
+def rehearse_diagnosis(config: Config) -> None:
+    """Have the kernels compiled on a GPU that diagnoses of such networks need."""
+    from ..training.graphs import network_on_gpu
+
+    task = Task.of(config)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        diagnosed(config, task, network_on_gpu(config, task.dataset))
+
+
 def _repeated(config: Config) -> Callable[[Pass], Pass]:
     if config.device != "cuda":
         return lambda forward: forward

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ..compiled_ahead import launch
 from .conv_kernels import (
     adding_kernel,
     convolution_kernel,
@@ -121,7 +122,8 @@ def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = No
     parts = y.new_empty(stretches, 2, outputs, dtype=torch.float32)
     _convolve(x, weight, stride, y, tile, parts=parts)
     mean, scale = (y.new_empty(outputs, dtype=torch.float32) for _ in range(2))
-    merging_kernel[(outputs // MERGED[0],)](
+    launch(
+        merging_kernel, (outputs // MERGED[0],),
         parts, mean, scale, norm.running_mean, norm.running_var, pixels, outputs, stretches, tile.first, norm.eps,
         norm.momentum, *MERGED,
     )  # fmt: skip
@@ -159,7 +161,8 @@ def _convolve(
     relu: bool = False,
 ) -> None:
     count, outputs, side, _ = y.shape
-    convolution_kernel[(-(-count * side * side // tile.first) * (outputs // tile.second),)](
+    launch(
+        convolution_kernel, (-(-count * side * side // tile.first) * (outputs // tile.second),),
         _boxes(x, stride, tile.first, DEPTH), _matrix(weight, [tile.second, DEPTH]), y, parts, *line, plus,
         count, side, side, x.shape[1], outputs, weight.shape[2], stride, False, parts is not None, relu,
         tile.first, tile.second, DEPTH, num_warps=tile.warps, num_stages=tile.stages,
@@ -176,9 +179,10 @@ def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
     programs = -(-count * side * side // tile.first) * (channels // tile.second)
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     if stride == 1:
-        convolution_kernel[(programs,)](*given, None, *NO_LINE, None, *shape, 1, True, False, False, *sizes, **options)
+        flags = 1, True, False, False
+        launch(convolution_kernel, (programs,), *given, None, *NO_LINE, None, *shape, *flags, *sizes, **options)
     else:
-        spreading_kernel[(4 * programs,)](*given, *shape, *sizes, **options)
+        launch(spreading_kernel, (4 * programs,), *given, *shape, *sizes, **options)
     return of_x
 
 
@@ -191,7 +195,8 @@ def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
     of_weight = torch.empty_like(weight)
     parts = of_weight if stretches == 1 else x.new_empty(stretches, weight.numel(), dtype=torch.float32)
     slopes = slope.permute(0, 2, 3, 1).reshape(pixels, outputs)
-    weights_kernel[(tiles * stretches,)](
+    launch(
+        weights_kernel, (tiles * stretches,),
         _boxes(x, stride, DEPTH, tile.second), TensorDescriptor.from_tensor(slopes, [DEPTH, tile.first]), parts, length,
         side, side, inputs, outputs, size, stride, tile.first, tile.second, DEPTH,
         num_warps=tile.warps, num_stages=tile.stages,
@@ -203,16 +208,15 @@ def _added(parts: Tensor, out: Tensor) -> Tensor:
     stretches, length = parts.shape
     at_once = min(AT_ONCE, 1 << (stretches - 1).bit_length())
     block = ADDED // at_once
-    adding_kernel[(-(-length // block),)](parts, out, length, stretches, block, at_once, num_warps=4)
+    launch(adding_kernel, (-(-length // block),), parts, out, length, stretches, block, at_once, num_warps=4)
     return out
 
 
 def _stem(x: Tensor, weight: Tensor) -> Tensor:
     count, channels, side, _ = x.shape
     y, pixels = _images(count, len(weight), side, x), count * side * side
-    stem_kernel[(-(-pixels // STEM_PIXELS),)](
-        x, weight, y, pixels, side, side, channels, len(weight), STEM_PIXELS, STEM_PATCH
-    )
+    shape = side, side, channels, len(weight)
+    launch(stem_kernel, (-(-pixels // STEM_PIXELS),), x, weight, y, pixels, *shape, STEM_PIXELS, STEM_PATCH)
     return y
 
 
@@ -221,9 +225,8 @@ def _of_stem_weight(slope: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     pixels, outputs = count * side * side, len(weight)
     length, stretches = _stretches(pixels, PROGRAMS, STEM_PIXELS)
     parts = x.new_empty(stretches, weight.numel(), dtype=torch.float32)
-    stem_weights_kernel[(stretches,)](
-        x, slope, parts, pixels, length, side, side, channels, outputs, STEM_PIXELS, STEM_PATCH
-    )
+    shape = side, side, channels, outputs
+    launch(stem_weights_kernel, (stretches,), x, slope, parts, pixels, length, *shape, STEM_PIXELS, STEM_PATCH)
     return _added(parts, torch.empty_like(weight))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..compiled_ahead import launch
 from .norm_kernels import normalise_kernel, slopes_kernel, statistics_kernel, sums_kernel
 from .norm_relu import Statistics
 
@@ -48,7 +49,8 @@ def _judged(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool,
     plus, y, total = _alike(plus, x), torch.empty_like(x), torch.empty_like(x) if sums else x
     tile = _tile(CHANGED, x.shape[1])
     size = x.numel() // x.shape[1], x.shape[1]
-    normalise_kernel[_programs(size, tile)](
+    launch(
+        normalise_kernel, _programs(size, tile),
         x, plus, total, y, norm.weight, norm.bias, norm.running_mean, norm.running_var, *size, norm.eps,
         *tile, plus is not None and not sums, relu, sums, True, num_warps=CHANGED[2],
     )  # fmt: skip
@@ -131,7 +133,8 @@ class Launches:
         norm, (mean, scale) = self._norm, _vectors(x)
         plus = _alike(plus, x)
         total = x if plus is None else torch.empty_like(x)
-        statistics_kernel[self._by_stretch](
+        launch(
+            statistics_kernel, self._by_stretch,
             x, plus, total, norm.running_mean, norm.running_var, mean, scale, self._parts, self._counters,
             *self._size, norm.eps, norm.momentum, *self._tile, plus is not None, num_warps=SUMMED[2],
         )  # fmt: skip
@@ -141,7 +144,8 @@ class Launches:
         """relu(norm(x) + plus), or without ReLU."""
         y, plus = torch.empty_like(x), _alike(plus, x)
         norm, flags = self._norm, (plus is not None, relu, False, False)
-        normalise_kernel[self._by_tile](
+        launch(
+            normalise_kernel, self._by_tile,
             x, plus, None, y, norm.weight, norm.bias, mean, scale, *self._size[:2], norm.eps, *self._changed, *flags,
             num_warps=CHANGED[2],
         )  # fmt: skip
@@ -160,12 +164,14 @@ class Launches:
         slope, other, beside = (_alike(each, x) for each in (*ways, beside))
         of_weight, of_bias = _vectors(x)
         given, flags = (slope, other, x, y), (other is not None, y is not None, relu)
-        sums_kernel[self._by_stretch](
+        launch(
+            sums_kernel, self._by_stretch,
             *given, *line, of_weight, of_bias, self._parts, self._counters, *self._size, *self._tile, *flags,
             num_warps=SUMMED[2],
         )  # fmt: skip
         of_x, of_plus = torch.empty_like(x), None if y is None else torch.empty_like(x)
-        slopes_kernel[self._by_tile](
+        launch(
+            slopes_kernel, self._by_tile,
             *given, beside, *line, of_weight, of_bias, of_x, of_plus, *self._size[:2], *self._changed, *flags,
             beside is not None, num_warps=CHANGED[2],
         )  # fmt: skip

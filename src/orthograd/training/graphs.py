@@ -17,6 +17,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..compiled_ahead import compiled_ahead
 from ..datasets import Dataset
 from ..fused_sgd import FusedSGD
 from .arms import arm_named
@@ -66,8 +67,7 @@ class Slot:
         self._dataset, self._images, self._targets = task.dataset, task.images.cuda().contiguous(), one_hot(task).cuda()
         self._table = byte_table(task.dataset, self._images, self._dtype)
         size, rest = config.batch_size, len(self._targets) % config.batch_size
-        for count in {min(size, len(self._targets)), rest} - {0} - self._graphs.keys():
-            self._graphs[count] = self._captured(count)
+        self._capture(sorted({min(size, len(self._targets)), rest} - {0} - self._graphs.keys()))
         initial = initial_model(config, task.dataset).state_dict()
         for name, value in self.model.state_dict().items():
             value.copy_(initial[name])
@@ -97,7 +97,22 @@ class Slot:
             return images.contiguous(memory_format=torch.channels_last), targets
         return in_one_launch(self._images, draws, self._table), self._targets[draws.rows]
 
-    def _captured(self, count: int) -> _Step:
+    def _capture(self, counts: list[int]) -> None:
+        steps = {count: self._step_of(count) for count in counts}
+        if self._has_kernels:
+            with compiled_ahead():
+                for _, take in steps.values():
+                    take()
+        for count, (step, take) in steps.items():
+            for _ in range(WARM_UP):
+                take()
+            self.stream.synchronize()
+            with torch.cuda.graph(step.graph, stream=self.stream, capture_error_mode="thread_local"):
+                take()
+            self._graphs[count] = step
+
+    def _step_of(self, count: int) -> tuple[_Step, Callable[[], None]]:
+        """Where a step with so many images has its batch, and what it does."""
         draws = Draws.of(self._config, self._arm, count, torch.Generator())
         images, targets = self._prepared(draws.to(self._images.device))  # its kernel is compiled while nothing else is
         step = _Step(images.clone(memory_format=torch.channels_last).to(self._dtype), targets)
@@ -112,12 +127,7 @@ class Slot:
             self._step()
             self._total.add_(value.detach(), alpha=count)
 
-        for _ in range(WARM_UP):
-            take()
-        self.stream.synchronize()
-        with torch.cuda.graph(step.graph, stream=self.stream, capture_error_mode="thread_local"):
-            take()
-        return step
+        return step, take
 
     def _forget_gradients(self) -> None:
         self.optimizer.zero_grad()

@@ -21,6 +21,8 @@ WORTH_IT = 1.03
 """Gain in speed for which a larger pack is taken."""
 GOING_ON = 1.02
 """Gain from one size to the next for which a still larger one is tried."""
+MOST, AGREED = 4, 1.01
+"""Times that a pack is tried at most, and how close the two fastest are before."""
 _FOUND: dict[tuple[Config, int], int] = {}
 
 
@@ -71,10 +73,13 @@ class Packs:
                 return
 
     def _seconds(self, slots: list[Slot]) -> float:
-        """For an epoch of each slot, all at once; the best of some, since the first ones warm up."""
+        """For an epoch of each slot, all at once; the best of some, since the first ones warm up, until two agree."""
         config, task = self._config, self._task
         draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
-        return min(epoch_of_all(slots, draws) for _ in range(4))
+        found: list[float] = []
+        while len(found) < 2 or (len(found) < MOST and found[1] > AGREED * found[0]):
+            found = sorted([*found, epoch_of_all(slots, draws)])
+        return found[0]
 
 
 def epoch_of_all(slots: list[Slot], draws: Draws) -> float:
