@@ -95,7 +95,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 class _Judge:
-    """Made ready while the first networks train: kernels that judge and diagnose them, and images, take long to make."""
+    """Made ready while the first networks train: what judges and diagnoses them takes long to make."""
 
     def __init__(self, config: Config, runs: int) -> None:
         self._config, self._runs = config, runs
