@@ -16,26 +16,34 @@ _OWN = threading.local()
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> Any:
     """``kernel[grid](*arguments, **options)``; inside `compiled_ahead` the kernel is compiled and not launched."""
-    if getattr(_OWN, "is_ahead", False):
-        kernel.warmup(*arguments, grid=grid, **options)
-        return None
-    return kernel[grid](*arguments, **options)
+    wanted: list[Any] | None = getattr(_OWN, "wanted", None)
+    if wanted is None:
+        return kernel[grid](*arguments, **options)
+    wanted.append(kernel.warmup(*arguments, grid=grid, **options))
+    return None
 
 
 @contextmanager
 def compiled_ahead() -> Iterator[None]:
-    """Have the kernels compiled that this thread would launch in the block, side by side; its results are void."""
+    """Have the kernels ready that this thread would launch in the block, made side by side; its results are void."""
     import triton
 
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # A backward pass would launch from a thread of its own.
-    with (
-        ThreadPoolExecutor(threads) as pool,
-        triton.AsyncCompileMode(pool),
-        torch.autograd.set_multithreading_enabled(False),
-    ):
-        _OWN.is_ahead = True
+    device = torch.cuda.current_device() if torch.cuda.is_available() else -1
+    with ThreadPoolExecutor(threads, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
+        _OWN.wanted = wanted = list[Any]()
         try:
-            yield
+            # A backward pass would launch from a thread of its own.
+            with triton.AsyncCompileMode(pool), torch.autograd.set_multithreading_enabled(False):
+                yield
         finally:
-            _OWN.is_ahead = False
+            _OWN.wanted = None
+        list(pool.map(_load, {id(kernel): kernel for kernel in wanted}.values()))
+
+
+def _load(kernel: Any) -> None:
+    """On the GPU, with what calls it, which a C compiler makes: otherwise that is done before the first launch."""
+    if hasattr(kernel, "result"):
+        kernel = kernel.result()
+    if kernel is not None:
+        _ = kernel.run

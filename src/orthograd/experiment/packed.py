@@ -48,7 +48,9 @@ class PackedGPU:
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
         runs = min(len(jobs), self.runs or fastest_pack(jobs[0].config, len(jobs)) + BEING_JUDGED)
-        agenda, crew, judge = Agenda(jobs), _Crew(), _Judge(jobs[0].config, runs)
+        if jobs[0].config.get("device") == "cuda":
+            _get_ready(jobs[0].config)
+        agenda, crew = Agenda(jobs), _Crew()
         try:
             while agenda or crew.working:
                 while crew.working < runs and (job := agenda.take()):
@@ -57,10 +59,8 @@ class PackedGPU:
                 told = crew.event(agenda.seconds_to_wait() if has_room else None)
                 if told and (told[1].kind != "busy" or agenda.postpone(*told)):
                     on_event(told[1])
-                    judge.notice(told[1])
         finally:
             crew.stop()
-            judge.stop()
 
 
 def fastest_pack(config: Config, most: int) -> int:
@@ -94,48 +94,17 @@ def _one_thread_each() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _Judge:
-    """Made ready while the first networks train: what judges and diagnoses them takes long to make."""
+def _get_ready(config: Config) -> None:
+    """For what comes after training: beside it kernels take long to load, and runs that end together would wait."""
+    from ..training.prediction import prepare
+    from .run import prepare_diagnosis
 
-    def __init__(self, config: Config, runs: int) -> None:
-        self._config, self._runs = config, runs
-        self._training: set[str] = set()
-        self._thread: threading.Thread | None = None
-        self._is_late = threading.Event()
-        if config.get("device") != "cuda":
-            self._is_late.set()
-
-    def notice(self, event: Event) -> None:
-        """Begin when all of the first runs have come through an epoch: none then waits to be set up.
-
-        Not after a network has been judged, by whom all of it was done.
-        """
-        if event.kind == "finished":
-            self._is_late.set()
-        if event.kind != "progress" or self._thread is not None or self._is_late.is_set():
-            return
-        self._training.add(event.hash)
-        if len(self._training) == self._runs:
-            self._thread = threading.Thread(target=self._prepare, daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Wait for no more than what the compiler is at."""
-        self._is_late.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _prepare(self) -> None:
-        from ..training.prediction import prepare
-        from .run import rehearse_diagnosis
-
-        config = Settings.from_dict(self._config)
-        try:
-            prepare(config, is_late=self._is_late.is_set)
-            if not self._is_late.is_set():
-                rehearse_diagnosis(config)
-        except Exception as error:  # the first network to be judged meets it again, or does better
-            warnings.warn(f"not ready to judge, so that the first networks wait: {error!r}", stacklevel=1)
+    settings = Settings.from_dict(config)
+    try:
+        prepare(settings)
+        prepare_diagnosis(settings)
+    except Exception as error:  # the first network to be judged meets it again, or does better
+        warnings.warn(f"not ready to judge, so that the first networks wait: {error!r}", stacklevel=1)
 
 
 class _Stopped(BaseException):

@@ -72,31 +72,31 @@ def clocks(stretches: list[list[float]]) -> dict[str, Any]:
 
 def diagnosed(config: Config, task: Task, model: nn.Module) -> dict[str, Any]:
     """Where ⊥Grad acts, before the first step and after the last, on some of the training images."""
+    if config.device != "cuda":
+        return _diagnosed(config, task, model, lambda taken: taken)
+    from ..training.graphs import replayed
+
+    return _diagnosed(config, task, model, replayed)
+
+
+def prepare_diagnosis(config: Config) -> None:
+    """Make the kernels that diagnosing networks of this kind on a GPU takes."""
+    from ..training.graphs import make_kernels, network_on_gpu
+
+    task = Task.of(config)
+    model = network_on_gpu(config, task.dataset)
+    make_kernels(model, lambda: _diagnosed(config, task, model, lambda taken: taken))
+
+
+def _diagnosed(config: Config, task: Task, model: nn.Module, repeated: Callable[[Pass], Pass]) -> dict[str, Any]:
     rows, arm = chosen_samples(len(task.labels)), arm_named(config.arm)
     start = initial_model(config, task.dataset).to(config.device)
     images = task.dataset.normalised(task.images[rows].to(config.device))
     targets = one_hot(task)[rows].to(config.device)
     with _DIAGNOSING, autocast(config.precision):
         return recorded_diagnosis(
-            start, model, lambda logits, wanted: loss(arm, logits, wanted), images, targets, repeated=_repeated(config)
+            start, model, lambda logits, wanted: loss(arm, logits, wanted), images, targets, repeated=repeated
         )
-
-
-def rehearse_diagnosis(config: Config) -> None:
-    """Have the kernels compiled on a GPU that diagnoses of such networks need."""
-    from ..training.graphs import network_on_gpu
-
-    task = Task.of(config)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        diagnosed(config, task, network_on_gpu(config, task.dataset))
-
-
-def _repeated(config: Config) -> Callable[[Pass], Pass]:
-    if config.device != "cuda":
-        return lambda forward: forward
-    from ..training.graphs import replayed
-
-    return replayed
 
 
 def hardware(config: Config) -> dict[str, Any]:

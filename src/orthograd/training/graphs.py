@@ -99,10 +99,7 @@ class Slot:
 
     def _capture(self, counts: list[int]) -> None:
         steps = {count: self._step_of(count) for count in counts}
-        if self._has_kernels:
-            with compiled_ahead():
-                for _, take in steps.values():
-                    take()
+        make_kernels(self.model, *(take for _, take in steps.values()))
         for count, (step, take) in steps.items():
             for _ in range(WARM_UP):
                 take()
@@ -217,6 +214,14 @@ class Slots:
 
 
 SLOTS = Slots()
+
+
+def make_kernels(model: nn.Module, *work: Callable[[], object]) -> None:
+    """All at once that the work launches, whose results are void; for networks that have kernels of their own."""
+    if getattr(model, "has_own_kernels", False):
+        with compiled_ahead():
+            for each in work:
+                each()
 
 
 def replayed(compute: Callable[[], T]) -> Callable[[], T]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from threading import Lock
 
@@ -52,22 +51,20 @@ def _predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor
 
 
 @torch.no_grad()
-def prepare(config: Config, *, is_late: Callable[[], bool] = lambda: False) -> None:
-    """Do what judging networks of this kind on a GPU takes but once, unless it is late: kernels, and images."""
-    from .graphs import network_on_gpu
+def prepare(config: Config) -> None:
+    """Do what judging networks of this kind on a GPU takes but once: kernels, and images."""
+    from .graphs import make_kernels, network_on_gpu
 
     if config.shifts != "cifar10c":
         return
     data = Task.of(config).dataset
-    with torch.cuda.stream(torch.cuda.Stream()), _ONE_AT_A_TIME:
+    with torch.cuda.stream(torch.cuda.Stream()), _ONE_AT_A_TIME, SETTING_UP:
         sets = judged_by(config, data)
-        with SETTING_UP:
-            if is_late():
-                return
-            model, (_, images) = network_on_gpu(config, data).eval(), next(sets)
-            logits(model, data, images, config, is_compiled=True)
-        if not is_late():
-            next(sets, None)  # makes all of them
+        model, (_, images) = network_on_gpu(config, data).eval(), next(sets)
+        answer = partial(logits, model, data, images, config, is_compiled=True)
+        make_kernels(model, answer)
+        answer()
+        next(sets, None)  # makes all of them
         torch.cuda.current_stream().synchronize()
 
 
