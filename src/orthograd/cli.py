@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from . import __version__
+from .gpu_queues import QUEUES
 
 try:
     import typer
@@ -41,4 +43,5 @@ def version() -> None:
 
 def main() -> None:
     """Entry point of the command ``orthograd``."""
+    os.environ.setdefault(*QUEUES)  # before anything asks for a GPU
     app()

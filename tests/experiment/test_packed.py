@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import nullcontext
 
@@ -11,6 +12,7 @@ import torch
 from orthograd.experiment import ExperimentError, Grid, InProcess, PackedGPU, Store, execute, packed
 from orthograd.experiment.plain import config_hash
 from orthograd.experiment.run import run
+from orthograd.gpu_queues import QUEUES
 from orthograd.training import Config
 from tests.experiment import toy_runs
 from tests.experiment.drivers import INTERRUPTED, Driver
@@ -140,3 +142,13 @@ def test_what_runs_leave_to_the_cpu_takes_one_thread_each(store):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_runs_have_queues_of_their_own_unless_said_otherwise(monkeypatch):
+    name, most = QUEUES
+    monkeypatch.delenv(name, raising=False)
+    PackedGPU()
+    assert os.environ[name] == most
+    monkeypatch.setenv(name, "8")
+    PackedGPU()
+    assert os.environ[name] == "8"

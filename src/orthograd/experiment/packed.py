@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import queue
 import threading
 import warnings
@@ -11,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
+from ..gpu_queues import QUEUES
 from ..training import Config as Settings
 from .events import Event
 from .jobs import Agenda, Job, OnEvent, attempt
@@ -32,6 +34,7 @@ class PackedGPU:
         if runs is not None and runs < 1:
             raise ValueError(f"expected at least 1 run at a time, got {runs}")
         self.runs = runs
+        os.environ.setdefault(*QUEUES)
 
     def perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
         """See `Executor.perform`."""
