@@ -4,7 +4,7 @@ import json
 
 from _markdown import ROOT, table
 from _method_tables import diagnosed, expected, hidden_units, large_steps, lengths, recorder_costs, spared, when
-from _performance_tables import bounds, floors, judging, kernels, overheads, packs, products, speeds, whole
+from _performance_tables import bounds, floors, judging, kernels, overheads, packs, products, repeated, speeds, whole
 
 from orthograd.calibration import CONVENTIONS
 from orthograd.paper.bundles import read_bundle
@@ -169,7 +169,7 @@ def reproduction() -> str:
 DOCUMENTS = {
     "README.md": [reproduction, comparisons, costs],
     "docs/method.md": [expected, when, lengths, large_steps, hidden_units, spared, cosines, diagnosed, recorder_costs],
-    "docs/performance.md": [whole, floors, speeds, packs, bounds, overheads, products, kernels, judging],
+    "docs/performance.md": [whole, repeated, floors, speeds, packs, bounds, overheads, products, kernels, judging],
     "docs/calibration.md": [conventions, digits, calibration_costs],
     "docs/scale.md": [distributed_steps, ray_costs],
 }
