@@ -21,6 +21,7 @@ TRAINING = "Training (where not given: the recipe of the data set)"
 
 def compare(
     seeds: Annotated[int, typer.Option(min=2, help="Seeds of each arm; runs that share a seed are pairs.")] = 10,
+    first_seed: Annotated[int, typer.Option(min=0, help="Count them from here: seeds that no one has seen.")] = 0,
     candidate: Annotated[
         str, typer.Option(help=f"What to compare with the baseline: {', '.join(ARMS)}.")
     ] = "orthograd",
@@ -76,6 +77,7 @@ def compare(
     orthograd compare
     orthograd compare --model cnn_batchnorm --out batchnorm
     orthograd compare --candidate label_smoothing
+    orthograd compare --first-seed 10 --out again
     orthograd compare --model mypackage.nets:small --dataset mypackage.data:mine
     orthograd compare --dataset cifar10 --seeds 20 --device cuda --corruptions
     orthograd compare --executor ray --address auto --seeds 100
@@ -100,7 +102,8 @@ def compare(
     try:
         base = config_of(dataset, given)
         place = Place(executor, workers, address=address, gpus_per_run=gpus_per_run)
-        code = compared(base, (baseline, candidate), seeds=seeds, folder=out, place=place, dry_run=dry_run)
+        counted = range(first_seed, first_seed + seeds)
+        code = compared(base, (baseline, candidate), seeds=counted, folder=out, place=place, dry_run=dry_run)
     except Failures as error:
         typer.echo(f"orthograd compare: {error}", err=True)
         raise typer.Exit(2) from None

@@ -50,7 +50,7 @@ class Place:
             raise ValueError(f"expected the executor local or ray, got {self.executor}")
 
 
-def compared(base: Config, arms: tuple[str, str], *, seeds: int, folder: Path, place: Place, dry_run: bool) -> int:
+def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path, place: Place, dry_run: bool) -> int:
     """Do all that the command does; its exit code."""
     console = Console()
     require_device(base, place)

@@ -28,8 +28,9 @@ def command_of(pair: ArmPair) -> str:
     usual = recipe(config.dataset).as_dict() | {"dataset": "digits"}
     if config.device == "cuda":
         usual["precision"] = "tf32"
-    options = {"seeds": len(pair.seeds), "baseline": pair.arms[0], "candidate": pair.arms[1]} | config.as_dict()
-    known = {"baseline": "baseline", "candidate": "orthograd"} | usual
+    seeds = {"seeds": len(pair.seeds), "first_seed": pair.seeds[0]}
+    options = seeds | {"baseline": pair.arms[0], "candidate": pair.arms[1]} | config.as_dict()
+    known = {"first_seed": 0, "baseline": "baseline", "candidate": "orthograd"} | usual
     words = ["orthograd", "compare"]
     for name, value in options.items():
         if name == "shifts" and value == "cifar10c":

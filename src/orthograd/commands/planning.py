@@ -17,11 +17,11 @@ TRIAL = 8  # images
 TIMED = 4  # batches
 
 
-def planned(base: Config, seeds: int, arms: tuple[str, str]) -> Grid:
+def planned(base: Config, seeds: range, arms: tuple[str, str]) -> Grid:
     """Seed by seed, so that pairs are complete early; what cannot be trained is refused before anything starts."""
     if arms[0] == arms[1]:
         raise ValueError(f"expected two different arms, got {arms[0]} twice")
-    configs = [dataclasses.replace(base, arm=arm, seed=seed) for seed in range(seeds) for arm in arms]
+    configs = [dataclasses.replace(base, arm=arm, seed=seed) for seed in seeds for arm in arms]
     for config in configs[:2]:
         trial(config)
     return Grid(config.as_dict() for config in configs)

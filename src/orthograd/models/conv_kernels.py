@@ -18,10 +18,13 @@ from .norm_kernels import settled_line
 def convolution_kernel(
     x, w, y, parts, weight, bias, mean, variance, epsilon, plus, images,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
-    SIZE: tl.constexpr, STRIDE: tl.constexpr, TURNED: tl.constexpr, MEASURES: tl.constexpr, RELU: tl.constexpr,
-    PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, LAID: tl.constexpr, MEASURES: tl.constexpr,
+    RELU: tl.constexpr, GAIN: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """y (images, H, W, O) of x, which has C channels; TURNED: the slopes of a convolution of stride 1 from O to C.
+    """y (images, H, W, O) of x, which has C channels; BACK: the slopes of a convolution of stride 1 from O to C.
+
+    Weights for the way back may be LAID for it, those of a channel of y together; otherwise each tile is turned. The
+    product is multiplied by GAIN, as in all kernels here, which makes up for what TF32 drops.
 
     Where it MEASURES, a program leaves the mean of each channel in its pixels, and the squares about it added up. With
     a norm, whose statistics are known, and ``plus`` it is all that follows: relu(norm(y) + plus).
@@ -31,10 +34,55 @@ def convolution_kernel(
     for step in range(SIZE * SIZE * (C // DEPTH)):
         tap, c0 = step // (C // DEPTH), step % (C // DEPTH) * DEPTH
         pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(PIXELS, DEPTH)
-        weights = w.load([c0, (SIZE * SIZE - 1 - tap) * O + n0]).T if TURNED else w.load([n0, tap * C + c0])
+        weights = _weights(w, SIZE * SIZE - 1 - tap if BACK else tap, n0, c0, C, O, BACK and not LAID)
         total = tl.dot(weights, pixels.T, total)
+    _leave(
+        total * GAIN, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, n0,
+        O, MEASURES, RELU, PIXELS, CHANNELS,
+    )  # fmt: skip
+
+
+@triton.jit
+def wide_kernel(
+    x, w, other_w, y, parts, weight, bias, mean, variance, epsilon, plus, images,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, MEASURES: tl.constexpr,
+    RELU: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, OTHERS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """The same by programs of all channels: two powers of two, where none divides O, and what lies beyond is left."""
+    first = tl.program_id(0) * PIXELS
+    total, others = tl.zeros([CHANNELS, PIXELS], tl.float32), tl.zeros([OTHERS, PIXELS], tl.float32)
+    for step in range(SIZE * SIZE * (C // DEPTH)):
+        tap, c0 = step // (C // DEPTH), step % (C // DEPTH) * DEPTH
+        pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(PIXELS, DEPTH)
+        if BACK:
+            tap = SIZE * SIZE - 1 - tap
+        total = tl.dot(_weights(w, tap, 0, c0, C, O, BACK), pixels.T, total)
+        others = tl.dot(_weights(other_w, tap, CHANNELS, c0, C, O, BACK), pixels.T, others)
+    _leave(
+        total, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, 0,
+        O, MEASURES, RELU, PIXELS, CHANNELS,
+    )  # fmt: skip
+    _leave(
+        others, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, CHANNELS,
+        O, MEASURES, RELU, PIXELS, OTHERS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _weights(w, tap, n0, c0, C: tl.constexpr, O: tl.constexpr, TURNED: tl.constexpr):
+    """A tile of a tap: of what is found by what is multiplied."""
+    return w.load([c0, tap * O + n0]).T if TURNED else w.load([n0, tap * C + c0])
+
+
+@triton.jit
+def _leave(
+    total, y, parts, weight, bias, mean, variance, epsilon, plus, count, first, n0,
+    O: tl.constexpr, MEASURES: tl.constexpr, RELU: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Store a tile, channels by pixels, and what follows it, or what it measures."""
     m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
-    places, inside = m[:, None] * O + n[None, :], (m < images * H * W)[:, None]
+    places, inside = m[:, None] * O + n[None, :], (m < count)[:, None] & (n < O)[None, :]
     if weight is not None:
         factor, shift = settled_line(weight, bias, mean, variance, epsilon, n, O)
         total = total * factor[:, None] + shift[:, None]
@@ -45,12 +93,12 @@ def convolution_kernel(
     found = total.to(y.dtype.element_ty)
     tl.store(y + places, found.T, mask=inside)
     if MEASURES:
-        values, count = found.to(tl.float32), tl.minimum(images * H * W - first, PIXELS)
-        center = tl.sum(values, 1) / count  # what lies behind the last image is zero
-        apart = tl.where((m < images * H * W)[None, :], values - center[:, None], 0.0)
+        values, own_count = found.to(tl.float32), tl.minimum(count - first, PIXELS)
+        center = tl.sum(values, 1) / own_count  # what lies behind the last image is zero
+        apart = tl.where((m < count)[None, :], values - center[:, None], 0.0)
         own = parts + first // PIXELS * (2 * O) + n
-        tl.store(own, center)
-        tl.store(own + O, tl.sum(apart * apart, 1))
+        tl.store(own, center, mask=n < O)
+        tl.store(own + O, tl.sum(apart * apart, 1), mask=n < O)
 
 
 @triton.jit
@@ -83,8 +131,8 @@ def merging_kernel(
 @triton.jit
 def spreading_kernel(
     slope, w, of_x, images,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr,
-    PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, LAID: tl.constexpr,
+    GAIN: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The slopes, (images, 2H, 2W, O), of what a convolution of stride 2 took from O to C channels.
 
@@ -107,12 +155,21 @@ def spreading_kernel(
         if SIZE == 3:
             weight = (1 + odd_y - 2 * below) * 3 + (1 + odd_x - 2 * right)
         pixels = slope.load([image, row + below, right, c0]).reshape(PIXELS, DEPTH)
-        total = tl.dot(w.load([c0, weight * O + n0]).T, pixels.T, total)
+        total = tl.dot(_weights(w, weight, n0, c0, C, O, not LAID), pixels.T, total)
     m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
     places = (m // W * 2 + odd_y) * (2 * W) + m % W * 2 + odd_x
-    tl.store(
-        of_x + places[:, None] * O + n[None, :], total.T.to(of_x.dtype.element_ty), mask=(m < images * H * W)[:, None]
-    )
+    found, inside = (total * GAIN).T.to(of_x.dtype.element_ty), (m < images * H * W)[:, None]
+    tl.store(of_x + places[:, None] * O + n[None, :], found, mask=inside)
+
+
+@triton.jit
+def laying_kernel(w, out, taps, C: tl.constexpr, O: tl.constexpr, SIDE: tl.constexpr):
+    """Weights (C, taps, O) as (O, taps, C), a tile of a tap each program."""
+    tile, tap = tl.program_id(0), tl.program_id(1)
+    c = tile % (C // SIDE) * SIDE + tl.arange(0, SIDE)
+    o = tile // (C // SIDE) * SIDE + tl.arange(0, SIDE)
+    values = tl.load(w + (c[:, None] * taps + tap) * O + o[None, :])
+    tl.store(out + (o[:, None] * taps + tap) * C + c[None, :], values.T)
 
 
 @triton.jit
@@ -164,20 +221,20 @@ def _moved(
 @triton.jit
 def stem_kernel(
     x, w, y, pixels,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, GAIN: tl.constexpr,
     PIXELS: tl.constexpr, PATCH: tl.constexpr,
 ):  # fmt: skip
     """A convolution of 3 × 3 from few channels: all that a pixel sees at once, up to PATCH values."""
     m, n, k = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, O), tl.arange(0, PATCH)
     weights = tl.load(w + n[None, :] * (9 * C) + k[:, None], mask=(k < 9 * C)[:, None], other=0.0)
-    found = tl.dot(_patches(x, m, k, pixels, H, W, C), weights)
+    found = tl.dot(_patches(x, m, k, pixels, H, W, C), weights) * GAIN
     tl.store(y + m[:, None] * O + n[None, :], found.to(y.dtype.element_ty), mask=(m < pixels)[:, None])
 
 
 @triton.jit
 def stem_weights_kernel(
     x, slope, parts, pixels, length,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, GAIN: tl.constexpr,
     PIXELS: tl.constexpr, PATCH: tl.constexpr,
 ):  # fmt: skip
     """The slopes of its weights, (stretches, O, 3, 3, C)."""
@@ -188,7 +245,7 @@ def stem_weights_kernel(
         slopes = tl.load(slope + m[:, None] * O + n[None, :], mask=(m < pixels)[:, None], other=0.0)
         total = tl.dot(slopes.T, _patches(x, m, k, pixels, H, W, C), total)
     places = tl.program_id(0) * (O * 9 * C) + n[:, None] * (9 * C) + k[None, :]
-    tl.store(parts + places, total, mask=(k < 9 * C)[None, :])
+    tl.store(parts + places, total * GAIN, mask=(k < 9 * C)[None, :])
 
 
 @triton.jit

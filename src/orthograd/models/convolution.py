@@ -12,10 +12,13 @@ from ..triton_found import has_triton
 from .norm_relu import Statistics
 
 KINDS = (torch.bfloat16, torch.float16)
+"""And float32, where a GPU may multiply in TF32."""
 SIZES = (4, 8, 16, 32)
 """Of images behind a convolution, high and wide: tiles of so many pixels are whole rows of them."""
 ALIGNED = 16
 """Bytes that the beginning of a tensor is a multiple of, or it has no boxes."""
+WIDE = (160, 320)
+"""Channels that two tiles of different sizes make up."""
 STEMS = (16, 64)
 """Channels behind the first convolutions of the networks here."""
 
@@ -43,7 +46,7 @@ def is_fused(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Conv2d]:
 
 
 def fits(layer: nn.Conv2d, x: Tensor) -> bool:
-    """Whether the kernels can walk these values, and are faster: of half precision, channels last, in whole tiles.
+    """Whether the kernels can walk these values, and are faster: not of full precision, channels last, in whole tiles.
 
     >>> x = torch.zeros(2, 64, 8, 8, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
     >>> fits(nn.Conv2d(64, 128, 3, 2, padding=1, bias=False), x), fits(nn.Conv2d(64, 128, 3, bias=False), x)
@@ -54,13 +57,15 @@ def fits(layer: nn.Conv2d, x: Tensor) -> bool:
     is_plain = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding == (size // 2, size // 2)
     if not (is_known and is_plain and layer.padding_mode == "zeros"):
         return False
-    is_laid = x.dtype in KINDS and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    is_known = x.dtype in KINDS or (x.dtype == torch.float32 and _may_round())
+    is_laid = is_known and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
     if not is_laid or x.shape[1] != layer.in_channels or not 0 < x.numel() < 2**31:
         return False
     is_sized = x.shape[2] == x.shape[3] and x.shape[2] in [stride * side for side in SIZES]
     channels = layer.in_channels, layer.out_channels
     least = 128 if size == stride == 1 else 64  # such a product of fewer is bound by memory, and cuDNN's is faster
-    return is_sized and (is_stem(layer) or (min(channels) >= least and all(map(_has_tiles, channels))))
+    is_wide = x.dtype in KINDS and all(count in WIDE or has_tiles(count) for count in channels)
+    return is_sized and (is_stem(layer) or (min(channels) >= least and (is_wide or all(map(has_tiles, channels)))))
 
 
 def is_stem(layer: nn.Conv2d) -> bool:
@@ -69,9 +74,17 @@ def is_stem(layer: nn.Conv2d) -> bool:
     return is_small and layer.kernel_size == (3, 3) and layer.stride == (1, 1)
 
 
-def _has_tiles(channels: int) -> bool:
+def has_tiles(channels: int) -> bool:
     """Others would leave parts of tiles empty, by which cuDNN is faster."""
     return channels == 64 or channels % 128 == 0
+
+
+def _may_round() -> bool:
+    """Whether convolutions of float32 may be in TF32."""
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # recurrent layers are set otherwise, as they can be by now
+        return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")  # type: ignore[attr-defined]
 
 
 @cache

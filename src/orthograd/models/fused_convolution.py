@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.grad import conv2d_input
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..compiled_ahead import launch
 from .conv_kernels import (
     adding_kernel,
     convolution_kernel,
+    laying_kernel,
     merging_kernel,
     spreading_kernel,
     stem_kernel,
     stem_weights_kernel,
     weights_kernel,
+    wide_kernel,
 )
-from .convolution import ALIGNED, is_stem
+from .convolution import ALIGNED, has_tiles, is_stem
 from .norm_relu import Statistics
 from .norm_relu import is_fused as is_norm_fused
 
@@ -28,14 +30,21 @@ PROGRAMS = 132
 """Of a launch that adds up slopes of weights, about: one for each multiprocessor of an H200."""
 SHORTEST = 256
 """Pixels of a stretch, at least."""
-DEPTH = 64
-"""Channels or pixels multiplied at a time."""
+DEPTH = 128
+"""Bytes of channels, multiplied at a time, as far as they divide all channels; or as many pixels."""
+MANY = 512 * 512
+"""Weights of a tap, of which laying all takes longer than our kernel is faster than cuDNN's."""
+LAID = 64
+"""Of weights, by as many, that a program lays for the way back."""
 STEM_PIXELS, STEM_PATCH = 128, 32
 """Of a program of the first convolution, and values that a pixel sees, as a power of two."""
 ADDED, AT_ONCE = 4096, 16
 """Numbers that a program adds up to slopes of weights, and of how many stretches at a time, at most."""
 MERGED = 16, 256
 """Channels of which a program merges what was measured, and of how many tiles at a time."""
+DROPPED = 2**-10 / (2 * math.log(2))
+"""Of a product in TF32: the GPU drops bits where others round, in either factor a part in 2^12 ln 2 on average, which
+is known since digits of numbers are distributed as they are (Benford's law)."""
 NO_LINE = None, None, None, None, 0.0
 """Where no norm is folded in."""
 
@@ -47,6 +56,14 @@ class Tile(NamedTuple):
     second: int
     warps: int
     stages: int
+    more: int = 0
+    """To be added to the second: a power of two, as the others are."""
+
+
+WIDE = {160: Tile(256, 128, 8, 5, 64), 320: Tile(128, 256, 8, 3, 64)}
+"""Of channels that no large power of two divides, a tile of all of them."""
+SPREAD = Tile(256, 64, 4, 3)
+"""Of such slopes behind stride 2."""
 
 
 def fused_convolution(layer: nn.Conv2d, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
@@ -87,14 +104,33 @@ def values(layer: nn.Conv2d, x: Tensor, weight: Tensor, norm: nn.Module | None =
 def slopes(
     layer: nn.Conv2d, slope: Tensor, x: Tensor, weight: Tensor, *, wanted: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Of x and of the weight, as far as they are wanted."""
+    """Of x and of the weight, as far as they are wanted: by our kernels where these are the faster, or by cuDNN."""
+    ours = tuple(each and is_ours for each, is_ours in zip(wanted, backward_ways(layer, x.dtype), strict=True))
     of_x = of_weight = None
-    if wanted[0]:
-        of_x = _of_images(slope, x, weight, layer) if is_stem(layer) else _of_x(slope, weight, layer.stride[0])
-    if wanted[1]:
+    if ours[0]:
+        of_x = _of_x(slope, weight, layer.stride[0])
+    if ours[1]:
         stem = is_stem(layer)
         of_weight = _of_stem_weight(slope, x, weight) if stem else _of_weight(slope, x, weight, layer.stride[0])
+    if ours != wanted:
+        left = [each and not own for each, own in zip(wanted, ours, strict=True)]
+        form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
+        found = torch.ops.aten.convolution_backward(slope, x, weight, None, *form, [*left, False])
+        of_x, of_weight = found[0] if left[0] else of_x, found[1] if left[1] else of_weight
     return of_x, of_weight
+
+
+def backward_ways(layer: nn.Conv2d, dtype: torch.dtype) -> tuple[bool, bool]:
+    """Whether slopes of images and those of weights are ours to find: measured on an H200.
+
+    In TF32, weights have to be laid first, which takes long where there are many.
+    """
+    inputs, outputs = layer.in_channels, layer.out_channels
+    if is_stem(layer):
+        return False, True  # no training asks for slopes of the images
+    if dtype == torch.float32:
+        return layer.stride == (2, 2) or inputs * outputs < MANY, False
+    return layer.stride == (1, 1) or inputs % 64 == 0, has_tiles(inputs) and has_tiles(outputs)
 
 
 def tile_of(pixels: int, channels: int, depth: int) -> Tile:
@@ -102,6 +138,8 @@ def tile_of(pixels: int, channels: int, depth: int) -> Tile:
 
     Where few products are added up, memory bounds it, and small programs keep it busy.
     """
+    if channels in WIDE:
+        return WIDE[channels]
     if channels % 128 or depth <= 256:
         return Tile(128, 64, 4, 3)
     return Tile(256, 128, 8, 3) if pixels >= 4096 else Tile(128, 128, 8, 4)
@@ -161,12 +199,8 @@ def _convolve(
     relu: bool = False,
 ) -> None:
     count, outputs, side, _ = y.shape
-    launch(
-        convolution_kernel, (-(-count * side * side // tile.first) * (outputs // tile.second),),
-        _boxes(x, stride, tile.first, DEPTH), _matrix(weight, [tile.second, DEPTH]), y, parts, *line, plus,
-        count, side, side, x.shape[1], outputs, weight.shape[2], stride, False, parts is not None, relu,
-        tile.first, tile.second, DEPTH, num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    shape = count, side, side, x.shape[1], outputs, weight.shape[2]
+    _multiply(x, weight, tile, (y, parts, *line, plus), shape, stride, measures=parts is not None, relu=relu)
 
 
 def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
@@ -174,31 +208,88 @@ def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
     channels, size = weight.shape[1:3]
     of_x = _images(count, channels, side * stride, slope)
     tile = tile_of(count * side * side, channels, outputs * size * size // (stride * stride))
-    given = _boxes(slope, 1, tile.first, DEPTH), _matrix(weight, [DEPTH, tile.second]), of_x
-    shape, sizes = (count, side, side, outputs, channels, size), (tile.first, tile.second, DEPTH)
-    programs = -(-count * side * side // tile.first) * (channels // tile.second)
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    shape = count, side, side, outputs, channels, size
+    is_laid = slope.dtype == torch.float32  # products of TF32 cannot turn what they are given
+    weight = _laid(weight) if is_laid else weight
     if stride == 1:
-        flags = 1, True, False, False
-        launch(convolution_kernel, (programs,), *given, None, *NO_LINE, None, *shape, *flags, *sizes, **options)
-    else:
-        launch(spreading_kernel, (4 * programs,), *given, *shape, *sizes, **options)
+        _multiply(slope, weight, tile, (of_x, None, *NO_LINE, None), shape, 1, is_back=True)
+        return of_x
+    tile, depth = SPREAD if tile.more else tile, _depth(slope)
+    block = [tile.second, depth] if is_laid else [depth, tile.second]
+    launch(
+        spreading_kernel, (4 * -(-count * side * side // tile.first) * (channels // tile.second),),
+        _boxes(slope, 1, tile.first, depth), _matrix(weight, block), of_x,
+        *shape, is_laid, _gain(slope), tile.first, tile.second, depth, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
     return of_x
+
+
+def _multiply(
+    x: Tensor,
+    weight: Tensor,
+    tile: Tile,
+    after: tuple[Any, ...],
+    shape: tuple[int, ...],
+    stride: int,
+    *,
+    is_back: bool = False,
+    measures: bool = False,
+    relu: bool = False,
+) -> None:
+    depth, is_laid = _depth(x), is_back and x.dtype == torch.float32
+
+    def tiles(rows: int) -> TensorDescriptor:
+        return _matrix(weight, [depth, rows] if is_back and not is_laid else [rows, depth])
+
+    count, side, _, _, outputs, _ = shape
+    programs, boxes = -(-count * side * side // tile.first), _boxes(x, stride, tile.first, depth)
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    if tile.more:
+        launch(
+            wide_kernel, (programs,),
+            boxes, tiles(tile.second), tiles(tile.more), *after,
+            *shape, stride, is_back, measures, relu, tile.first, tile.second, tile.more, depth, **options,
+        )  # fmt: skip
+        return
+    launch(
+        convolution_kernel, (programs * (outputs // tile.second),),
+        boxes, tiles(tile.second), *after,
+        *shape, stride, is_back, is_laid, measures, relu, _gain(x), tile.first, tile.second, depth, **options,
+    )  # fmt: skip
+
+
+def _gain(x: Tensor) -> float:
+    return 1 + DROPPED if x.dtype == torch.float32 else 1.0
+
+
+def _depth(x: Tensor) -> int:
+    """Channels multiplied at a time."""
+    most = DEPTH // x.element_size()
+    return most if x.shape[1] % most == 0 else most // 2
+
+
+def _laid(weight: Tensor) -> Tensor:
+    """Those of an input together, as a convolution back wants them."""
+    outputs, inputs, size, _ = weight.shape
+    laid = torch.empty(inputs, outputs, size, size, device=weight.device).to(memory_format=torch.channels_last)
+    tiles = outputs // LAID * (inputs // LAID), size * size
+    launch(laying_kernel, tiles, weight, laid, size * size, outputs, inputs, LAID, num_warps=8)
+    return laid
 
 
 def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
     count, outputs, side, _ = slope.shape
     inputs, size = weight.shape[1:3]
-    tile, pixels = weights_tile_of(inputs, outputs), count * side * side
+    tile, pixels, depth = weights_tile_of(inputs, outputs), count * side * side, DEPTH // x.element_size()
     tiles = outputs // tile.first * (inputs // tile.second) * size * size
-    length, stretches = _stretches(pixels, max(1, min(round(PROGRAMS / tiles), pixels // SHORTEST)), DEPTH)
+    length, stretches = _stretches(pixels, max(1, min(round(PROGRAMS / tiles), pixels // SHORTEST)), depth)
     of_weight = torch.empty_like(weight)
     parts = of_weight if stretches == 1 else x.new_empty(stretches, weight.numel(), dtype=torch.float32)
     slopes = slope.permute(0, 2, 3, 1).reshape(pixels, outputs)
     launch(
         weights_kernel, (tiles * stretches,),
-        _boxes(x, stride, DEPTH, tile.second), TensorDescriptor.from_tensor(slopes, [DEPTH, tile.first]), parts, length,
-        side, side, inputs, outputs, size, stride, tile.first, tile.second, DEPTH,
+        _boxes(x, stride, depth, tile.second), TensorDescriptor.from_tensor(slopes, [depth, tile.first]), parts, length,
+        side, side, inputs, outputs, size, stride, tile.first, tile.second, depth,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return of_weight if stretches == 1 else _added(parts, of_weight)
@@ -215,7 +306,7 @@ def _added(parts: Tensor, out: Tensor) -> Tensor:
 def _stem(x: Tensor, weight: Tensor) -> Tensor:
     count, channels, side, _ = x.shape
     y, pixels = _images(count, len(weight), side, x), count * side * side
-    shape = side, side, channels, len(weight)
+    shape = side, side, channels, len(weight), _gain(x)
     launch(stem_kernel, (-(-pixels // STEM_PIXELS),), x, weight, y, pixels, *shape, STEM_PIXELS, STEM_PATCH)
     return y
 
@@ -225,15 +316,9 @@ def _of_stem_weight(slope: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     pixels, outputs = count * side * side, len(weight)
     length, stretches = _stretches(pixels, PROGRAMS, STEM_PIXELS)
     parts = x.new_empty(stretches, weight.numel(), dtype=torch.float32)
-    shape = side, side, channels, outputs
+    shape = side, side, channels, outputs, _gain(x)
     launch(stem_weights_kernel, (stretches,), x, slope, parts, pixels, length, *shape, STEM_PIXELS, STEM_PATCH)
     return _added(parts, torch.empty_like(weight))
-
-
-def _of_images(slope: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
-    """By cuDNN: training does not ask for it."""
-    found: Tensor = conv2d_input(x.shape, weight, slope, layer.stride, layer.padding)
-    return found
 
 
 def _images(count: int, channels: int, side: int, like: Tensor) -> Tensor:
