@@ -64,7 +64,7 @@ def test_every_number_comes_from_the_stored_logits(finished):
 def test_seeds_are_counted_from_where_they_are_asked_to(tmp_path):
     assert invoked("--seeds", 2, "--first-seed", 5, "--epochs", 1, "--workers", 1, "--out", tmp_path).exit_code == 0
     assert json.loads((tmp_path / "comparison.json").read_text())["seeds"] == [5, 6]
-    assert "orthograd compare --seeds 2 --first-seed 5 --epochs 1" in (tmp_path / "index.html").read_text()
+    assert "orthograd compare --seeds 2 --first-seed 5 --epochs 1" in (tmp_path / "report.html").read_text()
 
 
 def test_tables_and_figures_are_written(finished):

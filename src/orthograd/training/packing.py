@@ -17,7 +17,7 @@ from .memory import is_full
 from .task import Task
 
 SIZES = (1, 2, 3, 4, 6, 8, 10, 12)
-WORTH_IT = 1.03
+WORTH_IT = 1.015
 """Gain in speed for which a larger pack is taken."""
 GOING_ON = 1.02
 """Gain from one size to the next for which a still larger one is tried."""
