@@ -30,6 +30,8 @@ KINDS = {
     ),
     "convolutions": (
         "conv",
+        "wide_kernel",
+        "laying_kernel",
         "spreading_kernel",
         "weights_kernel",
         "adding_kernel",
