@@ -90,12 +90,12 @@ def products() -> str:
     for claim in training_claims("convolution-products-h200"):
         ours = claim["what"].removesuffix(": ours over cuDNN's")
         what, _, kind = ours.rpartition(", ")
-        if what:
-            rows.setdefault(what, [what, "", "", ""])[1 + ["forward", "back", "weights"].index(kind)] = (
+        if kind in (kinds := ["forward", "back", "weights"]):
+            rows.setdefault(what, [what, "", "", ""])[1 + kinds.index(kind)] = (
                 f"{claim['value']:.2f} ({claim['others']['ours, µs']:.0f} µs)"
             )
         else:
-            rows[ours] = [f"{ours} of ResNet-18", f"{claim['value']:.2f}", "", ""]
+            rows[ours] = [ours, f"{claim['value']:.2f}", "", ""]
     return table(["time over cuDNN's", "forward", "slopes of images", "slopes of weights"], [*rows.values()])
 
 

@@ -1,4 +1,4 @@
-"""Claim: in packs, a step's convolutions of ResNet-18 in bf16 take our kernels less than cuDNN. Needs a Hopper GPU."""
+"""Claim: in packs, a step's convolutions take our kernels less than cuDNN. Needs a Hopper GPU."""
 
 from __future__ import annotations
 
@@ -10,39 +10,54 @@ from _recorded import conclude, recording_parser
 
 from orthograd.benchmark.claim import Claim
 from orthograd.benchmark.convolutions import Alone, Step, by_cudnn, by_us, noise_of, operands, seconds
-from orthograd.models import resnet18
+from orthograd.models import MODELS
 from orthograd.models.convolution import is_fused
 
-PACK, REPEATS, BATCH = 6, 20, 64
+NETWORKS = (
+    ("resnet18", "bf16", torch.bfloat16, 6),
+    ("resnet18", "tf32", torch.float32, 6),
+    ("wide_resnet28_10", "bf16", torch.bfloat16, 3),
+)
+"""And how many of each product go side by side."""
+REPEATS, BATCH = 20, 64
 KINDS = {"forward": (False, False), "back": (True, False), "weights": (False, True)}
 """And whether the slopes of images and of weights are wanted."""
 
 
 def measured() -> Iterator[Claim]:
     """Of each kind of product all that a step has of them, over what cuDNN takes for these."""
+    for name, precision, dtype, pack in NETWORKS:
+        found = _products(name, dtype, pack)
+        for what, times in found.items():
+            ours = {"ours, µs": times["ours"]}
+            yield Claim(f"{name}, {precision}: {what}: ours over cuDNN's", times["ours"] / times["cuDNN"], others=ours)
+        together = {whose: sum(times[whose] for times in found.values()) for whose in ("ours", "cuDNN")}
+        yield Claim(f"{name}, {precision}: all of these: ours over cuDNN's", together["ours"] / together["cuDNN"], 1.0)
+
+
+def _products(name: str, dtype: torch.dtype, pack: int) -> dict[str, dict[str, float]]:
+    """Microseconds of those that are ours, by what they are."""
+    from orthograd.models.fused_convolution import backward_ways  # with Triton
+
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for layer, before, after in operands(resnet18((3, 32, 32), 10), torch.zeros(BATCH, 3, 32, 32)):
+    for layer, before, after in operands(MODELS[name]((3, 32, 32), 10), torch.zeros(BATCH, 3, 32, 32)):
         size, stride = layer.kernel_size[0], layer.stride[0]
         what = f"{size} × {size}, stride {stride}, {before[1]} to {after[1]} channels"
-        layer = layer.bfloat16().cuda()
+        layer = layer.to("cuda", dtype)
+        if not is_fused(layer, noise_of(before, dtype, "cuda")):
+            continue
+        are_ours = dict(zip(KINDS, (True, *backward_ways(layer, dtype)), strict=True))
         for kind, wanted in KINDS.items():
-            if kind == "back" and before[1] == 3:
-                continue  # images need no slopes
-            for name, made in (("ours", by_us), ("cuDNN", by_cudnn)):
-                pack = []
-                for _ in range(PACK):
-                    x, w, slope = (
-                        noise_of(shape, torch.bfloat16, "cuda") for shape in (before, layer.weight.shape, after)
-                    )
-                    assert is_fused(layer, x)
-                    forth, back = made(layer, x, w, slope, wanted)
-                    step: Step = forth if kind == "forward" else back
-                    pack.append(Alone([step] * REPEATS))
-                found[f"{what}, {kind}"][name] += 1e6 * min(seconds(pack) for _ in range(3)) / (PACK * REPEATS)
-    for what, times in found.items():
-        yield Claim(f"{what}: ours over cuDNN's", times["ours"] / times["cuDNN"], others={"ours, µs": times["ours"]})
-    together = {name: sum(times[name] for times in found.values()) for name in ("ours", "cuDNN")}
-    yield Claim("all of a step: ours over cuDNN's", together["ours"] / together["cuDNN"], 1.0)
+            for whose, made in (("ours", by_us), ("cuDNN", by_cudnn)) if are_ours[kind] else ():
+                shapes = before, layer.weight.shape, after
+                noise = ([noise_of(shape, dtype, "cuda") for shape in shapes] for _ in range(pack))
+                runs = [_run(made(layer, *each, wanted), kind) for each in noise]
+                found[f"{what}, {kind}"][whose] += 1e6 * min(seconds(runs) for _ in range(3)) / (pack * REPEATS)
+    return found
+
+
+def _run(steps: tuple[Step, Step], kind: str) -> Alone:
+    return Alone([steps[0] if kind == "forward" else steps[1]] * REPEATS)
 
 
 def main() -> None:

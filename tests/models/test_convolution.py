@@ -39,7 +39,7 @@ WIDE = [
     (3, 320, 320, 4, 3, 1),
     (5, 160, 320, 8, 3, 2),
     (5, 160, 320, 8, 1, 2),
-    (2, 320, 640, 8, 3, 2),
+    (2, 320, 128, 8, 3, 2),
 ]
 
 
@@ -69,6 +69,11 @@ def test_values_and_slopes_are_those_of_pytorch(shape, dtype):
     pairs = [(y, exact), (layer.weight.grad, weight.grad)] + [(x.grad, exact_x.grad)] * x.requires_grad
     for found, wanted in pairs:
         assert (found.double() - wanted).norm() < (5e-4 if dtype == HALF else 1e-6) * wanted.norm()
+
+
+def test_channels_that_are_said_to_have_two_tiles_have_them():
+    assert tuple(fused_convolution.WIDE) == module.WIDE
+    assert all(tile.second + tile.more >= channels for channels, tile in fused_convolution.WIDE.items())
 
 
 def test_many_stretches_of_pixels_are_added_up(monkeypatch):
