@@ -11,6 +11,7 @@ from _recorded import conclude, recording_parser
 from orthograd.benchmark.claim import Claim
 from orthograd.benchmark.convolutions import Alone, Step, by_cudnn, by_us, noise_of, operands, seconds
 from orthograd.models import MODELS
+from orthograd.models.conv_tiles import backward_ways
 from orthograd.models.convolution import is_fused
 
 NETWORKS = (
@@ -37,8 +38,6 @@ def measured() -> Iterator[Claim]:
 
 def _products(name: str, dtype: torch.dtype, pack: int) -> dict[str, dict[str, float]]:
     """Microseconds of those that are ours, by what they are."""
-    from orthograd.models.fused_convolution import backward_ways  # with Triton
-
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for layer, before, after in operands(MODELS[name]((3, 32, 32), 10), torch.zeros(BATCH, 3, 32, 32)):
         size, stride = layer.kernel_size[0], layer.stride[0]

@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from orthograd.models import convolution as module
 from orthograd.models import resnet18, resnet50, wide_resnet28_10
+from orthograd.models.conv_tiles import backward_ways
 from orthograd.models.convolution import convolved, is_fused
 from orthograd.training.precision import autocast, precision
 
-fused_convolution = pytest.importorskip("orthograd.models.fused_convolution", exc_type=ImportError)
 HAS_BOXES = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
 pytestmark = pytest.mark.skipif(not HAS_BOXES, reason="needs a CUDA device of the Hopper kind")
 EXACT = {torch.bfloat16: 2.5e-3, torch.float32: 4e-4}
@@ -76,7 +76,7 @@ def test_kernels_do_what_pytorch_does_in_float64(shape, dtype):
     exact_x, weight = x.detach().double().requires_grad_(x.requires_grad), layer.weight.detach().double()
     y = functional.conv2d(exact_x, weight.requires_grad_(), stride=layer.stride, padding=layer.padding)
     y.backward(slope.double())
-    back = fused_convolution.backward_ways(layer, dtype)
+    back = backward_ways(layer, dtype)
     found = zip(results(shape, dtype), [y.detach(), weight.grad, exact_x.grad], (True, *back[::-1]), strict=False)
     for ours, exact in [pair for *pair, is_ours in found if is_ours]:  # of weights in TF32, cuDNN's are too small
         assert (ours.double() - exact).norm() < EXACT[dtype] * exact.norm()

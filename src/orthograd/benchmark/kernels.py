@@ -31,7 +31,7 @@ KINDS = {
     "convolutions": (
         "conv",
         "wide_kernel",
-        "laying_kernel",
+        "transposing_kernel",
         "spreading_kernel",
         "weights_kernel",
         "adding_kernel",

@@ -18,13 +18,13 @@ from .norm_kernels import settled_line
 def convolution_kernel(
     x, w, y, parts, weight, bias, mean, variance, epsilon, plus, images,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
-    SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, LAID: tl.constexpr, MEASURES: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, TRANSPOSED: tl.constexpr, MEASURES: tl.constexpr,
     RELU: tl.constexpr, GAIN: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """y (images, H, W, O) of x, which has C channels; BACK: the slopes of a convolution of stride 1 from O to C.
 
-    Weights for the way back may be LAID for it, those of a channel of y together; otherwise each tile is turned. The
-    product is multiplied by GAIN, as in all kernels here, which makes up for what TF32 drops.
+    Weights for the way back may have been TRANSPOSED; otherwise each tile of them is. The product is multiplied by a
+    GAIN, as in all kernels here, which makes up for what TF32 drops.
 
     Where it MEASURES, a program leaves the mean of each channel in its pixels, and the squares about it added up. With
     a norm, whose statistics are known, and ``plus`` it is all that follows: relu(norm(y) + plus).
@@ -34,9 +34,9 @@ def convolution_kernel(
     for step in range(SIZE * SIZE * (C // DEPTH)):
         tap, c0 = step // (C // DEPTH), step % (C // DEPTH) * DEPTH
         pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(PIXELS, DEPTH)
-        weights = _weights(w, SIZE * SIZE - 1 - tap if BACK else tap, n0, c0, C, O, BACK and not LAID)
+        weights = _weights(w, SIZE * SIZE - 1 - tap if BACK else tap, n0, c0, C, O, BACK and not TRANSPOSED)
         total = tl.dot(weights, pixels.T, total)
-    _leave(
+    _finish(
         total * GAIN, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, n0,
         O, MEASURES, RELU, PIXELS, CHANNELS,
     )  # fmt: skip
@@ -59,24 +59,24 @@ def wide_kernel(
             tap = SIZE * SIZE - 1 - tap
         total = tl.dot(_weights(w, tap, 0, c0, C, O, BACK), pixels.T, total)
         others = tl.dot(_weights(other_w, tap, CHANNELS, c0, C, O, BACK), pixels.T, others)
-    _leave(
+    _finish(
         total, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, 0,
         O, MEASURES, RELU, PIXELS, CHANNELS,
     )  # fmt: skip
-    _leave(
+    _finish(
         others, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, CHANNELS,
         O, MEASURES, RELU, PIXELS, OTHERS,
     )  # fmt: skip
 
 
 @triton.jit
-def _weights(w, tap, n0, c0, C: tl.constexpr, O: tl.constexpr, TURNED: tl.constexpr):
+def _weights(w, tap, n0, c0, C: tl.constexpr, O: tl.constexpr, IS_TURNED: tl.constexpr):
     """A tile of a tap: of what is found by what is multiplied."""
-    return w.load([c0, tap * O + n0]).T if TURNED else w.load([n0, tap * C + c0])
+    return w.load([c0, tap * O + n0]).T if IS_TURNED else w.load([n0, tap * C + c0])
 
 
 @triton.jit
-def _leave(
+def _finish(
     total, y, parts, weight, bias, mean, variance, epsilon, plus, count, first, n0,
     O: tl.constexpr, MEASURES: tl.constexpr, RELU: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -131,7 +131,7 @@ def merging_kernel(
 @triton.jit
 def spreading_kernel(
     slope, w, of_x, images,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, LAID: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, TRANSPOSED: tl.constexpr,
     GAIN: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The slopes, (images, 2H, 2W, O), of what a convolution of stride 2 took from O to C channels.
@@ -155,7 +155,7 @@ def spreading_kernel(
         if SIZE == 3:
             weight = (1 + odd_y - 2 * below) * 3 + (1 + odd_x - 2 * right)
         pixels = slope.load([image, row + below, right, c0]).reshape(PIXELS, DEPTH)
-        total = tl.dot(_weights(w, weight, n0, c0, C, O, not LAID), pixels.T, total)
+        total = tl.dot(_weights(w, weight, n0, c0, C, O, not TRANSPOSED), pixels.T, total)
     m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
     places = (m // W * 2 + odd_y) * (2 * W) + m % W * 2 + odd_x
     found, inside = (total * GAIN).T.to(of_x.dtype.element_ty), (m < images * H * W)[:, None]
@@ -163,7 +163,7 @@ def spreading_kernel(
 
 
 @triton.jit
-def laying_kernel(w, out, taps, C: tl.constexpr, O: tl.constexpr, SIDE: tl.constexpr):
+def transposing_kernel(w, out, taps, C: tl.constexpr, O: tl.constexpr, SIDE: tl.constexpr):
     """Weights (C, taps, O) as (O, taps, C), a tile of a tap each program."""
     tile, tap = tl.program_id(0), tl.program_id(1)
     c = tile % (C // SIDE) * SIDE + tl.arange(0, SIDE)

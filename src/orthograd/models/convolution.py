@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..triton_found import has_triton
+from .conv_tiles import WIDE, has_tiles, is_stem
 from .norm_relu import Statistics
 
 KINDS = (torch.bfloat16, torch.float16)
@@ -17,10 +18,6 @@ SIZES = (4, 8, 16, 32)
 """Of images behind a convolution, high and wide: tiles of so many pixels are whole rows of them."""
 ALIGNED = 16
 """Bytes that the beginning of a tensor is a multiple of, or it has no boxes."""
-WIDE = (160, 320)
-"""Channels that two tiles of different sizes make up."""
-STEMS = (16, 64)
-"""Channels behind the first convolutions of the networks here."""
 
 
 def convolved(layer: nn.Module, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
@@ -53,9 +50,9 @@ def fits(layer: nn.Conv2d, x: Tensor) -> bool:
     (True, False)
     """
     size, stride = layer.kernel_size[0], layer.stride[0]
-    is_known = layer.kernel_size in ((1, 1), (3, 3)) and layer.stride in ((1, 1), (2, 2)) and layer.bias is None
+    is_usual = layer.kernel_size in ((1, 1), (3, 3)) and layer.stride in ((1, 1), (2, 2)) and layer.bias is None
     is_plain = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding == (size // 2, size // 2)
-    if not (is_known and is_plain and layer.padding_mode == "zeros"):
+    if not (is_usual and is_plain and layer.padding_mode == "zeros"):
         return False
     is_known = x.dtype in KINDS or (x.dtype == torch.float32 and _may_round())
     is_laid = is_known and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
@@ -66,17 +63,6 @@ def fits(layer: nn.Conv2d, x: Tensor) -> bool:
     least = 128 if size == stride == 1 else 64  # such a product of fewer is bound by memory, and cuDNN's is faster
     is_wide = x.dtype in KINDS and all(count in WIDE or has_tiles(count) for count in channels)
     return is_sized and (is_stem(layer) or (min(channels) >= least and (is_wide or all(map(has_tiles, channels)))))
-
-
-def is_stem(layer: nn.Conv2d) -> bool:
-    """Whether all that a pixel sees of few channels is one small product."""
-    is_small = layer.in_channels <= 3 and layer.out_channels in STEMS
-    return is_small and layer.kernel_size == (3, 3) and layer.stride == (1, 1)
-
-
-def has_tiles(channels: int) -> bool:
-    """Others would leave parts of tiles empty, by which cuDNN is faster."""
-    return channels == 64 or channels % 128 == 0
 
 
 def _may_round() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +14,16 @@ from ..compiled_ahead import launch
 from .conv_kernels import (
     adding_kernel,
     convolution_kernel,
-    laying_kernel,
     merging_kernel,
     spreading_kernel,
     stem_kernel,
     stem_weights_kernel,
+    transposing_kernel,
     weights_kernel,
     wide_kernel,
 )
-from .convolution import ALIGNED, has_tiles, is_stem
+from .conv_tiles import SPREAD, Tile, backward_ways, is_stem, tile_of, weights_tile_of
+from .convolution import ALIGNED
 from .norm_relu import Statistics
 from .norm_relu import is_fused as is_norm_fused
 
@@ -32,10 +33,8 @@ SHORTEST = 256
 """Pixels of a stretch, at least."""
 DEPTH = 128
 """Bytes of channels, multiplied at a time, as far as they divide all channels; or as many pixels."""
-MANY = 512 * 512
-"""Weights of a tap, of which laying all takes longer than our kernel is faster than cuDNN's."""
-LAID = 64
-"""Of weights, by as many, that a program lays for the way back."""
+SQUARE = 64
+"""Weights of which a program transposes as many times as many."""
 STEM_PIXELS, STEM_PATCH = 128, 32
 """Of a program of the first convolution, and values that a pixel sees, as a power of two."""
 ADDED, AT_ONCE = 4096, 16
@@ -47,23 +46,6 @@ DROPPED = 2**-10 / (2 * math.log(2))
 is known since digits of numbers are distributed as they are (Benford's law)."""
 NO_LINE = None, None, None, None, 0.0
 """Where no norm is folded in."""
-
-
-class Tile(NamedTuple):
-    """Two sides of what a program finds, its warps, and how many products ahead it fetches."""
-
-    first: int
-    second: int
-    warps: int
-    stages: int
-    more: int = 0
-    """To be added to the second: a power of two, as the others are."""
-
-
-WIDE = {160: Tile(256, 128, 8, 5, 64), 320: Tile(128, 256, 8, 3, 64)}
-"""Of channels that no large power of two divides, a tile of all of them."""
-SPREAD = Tile(256, 64, 4, 3)
-"""Of such slopes behind stride 2."""
 
 
 def fused_convolution(layer: nn.Conv2d, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
@@ -109,45 +91,16 @@ def slopes(
     of_x = of_weight = None
     if ours[0]:
         of_x = _of_x(slope, weight, layer.stride[0])
-    if ours[1]:
-        stem = is_stem(layer)
-        of_weight = _of_stem_weight(slope, x, weight) if stem else _of_weight(slope, x, weight, layer.stride[0])
+    if ours[1] and is_stem(layer):
+        of_weight = _of_stem_weight(slope, x, weight)
+    elif ours[1]:
+        of_weight = _of_weight(slope, x, weight, layer.stride[0])
     if ours != wanted:
         left = [each and not own for each, own in zip(wanted, ours, strict=True)]
         form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
         found = torch.ops.aten.convolution_backward(slope, x, weight, None, *form, [*left, False])
         of_x, of_weight = found[0] if left[0] else of_x, found[1] if left[1] else of_weight
     return of_x, of_weight
-
-
-def backward_ways(layer: nn.Conv2d, dtype: torch.dtype) -> tuple[bool, bool]:
-    """Whether slopes of images and those of weights are ours to find: measured on an H200.
-
-    In TF32, weights have to be laid first, which takes long where there are many.
-    """
-    inputs, outputs = layer.in_channels, layer.out_channels
-    if is_stem(layer):
-        return False, True  # no training asks for slopes of the images
-    if dtype == torch.float32:
-        return layer.stride == (2, 2) or inputs * outputs < MANY, False
-    return layer.stride == (1, 1) or inputs % 64 == 0, has_tiles(inputs) and has_tiles(outputs)
-
-
-def tile_of(pixels: int, channels: int, depth: int) -> Tile:
-    """Of a forward pass, and of slopes that go back: pixels by channels, as measured on an H200.
-
-    Where few products are added up, memory bounds it, and small programs keep it busy.
-    """
-    if channels in WIDE:
-        return WIDE[channels]
-    if channels % 128 or depth <= 256:
-        return Tile(128, 64, 4, 3)
-    return Tile(256, 128, 8, 3) if pixels >= 4096 else Tile(128, 128, 8, 4)
-
-
-def weights_tile_of(inputs: int, outputs: int) -> Tile:
-    """Of slopes of weights: outputs by inputs, as measured on an H200."""
-    return Tile(128 if outputs % 128 == 0 else 64, 128 if inputs % 128 == 0 and inputs > 128 else 64, 4, 3)
 
 
 def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
@@ -209,17 +162,18 @@ def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
     of_x = _images(count, channels, side * stride, slope)
     tile = tile_of(count * side * side, channels, outputs * size * size // (stride * stride))
     shape = count, side, side, outputs, channels, size
-    is_laid = slope.dtype == torch.float32  # products of TF32 cannot turn what they are given
-    weight = _laid(weight) if is_laid else weight
+    is_transposed = slope.dtype == torch.float32  # products of TF32 cannot turn what they are given
+    weight = _transposed(weight) if is_transposed else weight
     if stride == 1:
         _multiply(slope, weight, tile, (of_x, None, *NO_LINE, None), shape, 1, is_back=True)
         return of_x
     tile, depth = SPREAD if tile.more else tile, _depth(slope)
-    block = [tile.second, depth] if is_laid else [depth, tile.second]
+    block = [tile.second, depth] if is_transposed else [depth, tile.second]
     launch(
         spreading_kernel, (4 * -(-count * side * side // tile.first) * (channels // tile.second),),
         _boxes(slope, 1, tile.first, depth), _matrix(weight, block), of_x,
-        *shape, is_laid, _gain(slope), tile.first, tile.second, depth, num_warps=tile.warps, num_stages=tile.stages,
+        *shape, is_transposed, _gain(slope), tile.first, tile.second, depth,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return of_x
 
@@ -236,10 +190,10 @@ def _multiply(
     measures: bool = False,
     relu: bool = False,
 ) -> None:
-    depth, is_laid = _depth(x), is_back and x.dtype == torch.float32
+    depth, is_transposed = _depth(x), is_back and x.dtype == torch.float32
 
     def tiles(rows: int) -> TensorDescriptor:
-        return _matrix(weight, [depth, rows] if is_back and not is_laid else [rows, depth])
+        return _matrix(weight, [depth, rows] if is_back and not is_transposed else [rows, depth])
 
     count, side, _, _, outputs, _ = shape
     programs, boxes = -(-count * side * side // tile.first), _boxes(x, stride, tile.first, depth)
@@ -254,7 +208,7 @@ def _multiply(
     launch(
         convolution_kernel, (programs * (outputs // tile.second),),
         boxes, tiles(tile.second), *after,
-        *shape, stride, is_back, is_laid, measures, relu, _gain(x), tile.first, tile.second, depth, **options,
+        *shape, stride, is_back, is_transposed, measures, relu, _gain(x), tile.first, tile.second, depth, **options,
     )  # fmt: skip
 
 
@@ -268,13 +222,13 @@ def _depth(x: Tensor) -> int:
     return most if x.shape[1] % most == 0 else most // 2
 
 
-def _laid(weight: Tensor) -> Tensor:
+def _transposed(weight: Tensor) -> Tensor:
     """Those of an input together, as a convolution back wants them."""
     outputs, inputs, size, _ = weight.shape
-    laid = torch.empty(inputs, outputs, size, size, device=weight.device).to(memory_format=torch.channels_last)
-    tiles = outputs // LAID * (inputs // LAID), size * size
-    launch(laying_kernel, tiles, weight, laid, size * size, outputs, inputs, LAID, num_warps=8)
-    return laid
+    found = torch.empty(inputs, outputs, size, size, device=weight.device).to(memory_format=torch.channels_last)
+    tiles = outputs // SQUARE * (inputs // SQUARE), size * size
+    launch(transposing_kernel, tiles, weight, found, size * size, outputs, inputs, SQUARE, num_warps=8)
+    return found
 
 
 def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:

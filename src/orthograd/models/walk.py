@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .convolution import convolved, is_fused, is_stem
+from .conv_tiles import is_stem
+from .convolution import convolved, is_fused
 from .norm_relu import Ways, norm_relu
 
 
