@@ -225,7 +225,7 @@ def _depth(x: Tensor) -> int:
 def _transposed(weight: Tensor) -> Tensor:
     """Those of an input together, as a convolution back wants them."""
     outputs, inputs, size, _ = weight.shape
-    found = torch.empty(inputs, outputs, size, size, device=weight.device).to(memory_format=torch.channels_last)
+    found = torch.empty((inputs, outputs, size, size), device=weight.device, memory_format=torch.channels_last)
     tiles = outputs // SQUARE * (inputs // SQUARE), size * size
     launch(transposing_kernel, tiles, weight, found, size * size, outputs, inputs, SQUARE, num_warps=8)
     return found
