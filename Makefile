@@ -1,6 +1,7 @@
 # Every target sets up what it needs: a virtual environment in .venv with the versions of constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE  # set, every process would compile torch anew: it is installed as source
 
 .PHONY: compare test test-all reproduce reproduce-check bench format clean
 

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from orthograd import calibration, statistics
 from orthograd.cli import app
 from orthograd.experiment import Store
+from tests.patience import PATIENCE
 
 TINY = ["--seeds", "3", "--epochs", "6", "--workers", "1"]
 
@@ -160,11 +161,11 @@ def test_interrupted_work_goes_on_and_ends_as_if_it_had_not_been(tmp_path):
     command = [sys.executable, "-m", "orthograd", "compare", "--seeds", "2", "--epochs", "40", "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
     process = subprocess.Popen([*command, str(tmp_path / "torn")], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not list(tmp_path.glob("torn/runs/*/checkpoint*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "the same command goes on" in said
     subprocess.run([*command, str(tmp_path / "torn")], check=True, capture_output=True)

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from orthograd.cli import app
 from tests.experiment.ray_nodes import two_nodes
+from tests.patience import PATIENCE
 
 BREAKING = """
 import math
@@ -35,7 +36,7 @@ def compared(folder, *arguments, broken):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     settings = ["--seeds", "3", "--epochs", "1", "--model", "breaking:model", "--out", "out"]
     command = [sys.executable, "-m", "orthograd", "compare", *settings, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def reported(*arguments):

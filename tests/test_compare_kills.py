@@ -13,6 +13,7 @@ import time
 import pytest
 
 from orthograd.experiment import Store
+from tests.patience import PATIENCE
 
 COMMAND = [sys.executable, "-m", "orthograd", "compare", "--seeds", "2", "--epochs", "260", "--out"]
 KILLS = 20
@@ -33,7 +34,7 @@ def epochs_done(store):
 
 
 def wait_for_progress(store, process):
-    before, deadline = epochs_done(store), time.monotonic() + 60
+    before, deadline = epochs_done(store), time.monotonic() + PATIENCE
     while epochs_done(store) == before:
         assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline
@@ -52,11 +53,11 @@ def test_a_comparison_killed_at_twenty_instants_ends_as_one_left_in_peace(tmp_pa
             wait_for_progress(store, process)
             time.sleep(instants.uniform(0, 0.15))
         os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(PATIENCE) == -signal.SIGKILL
         after = epochs_done(store)
         assert all(after[name] >= epochs for name, epochs in before.items()), "a kill took epochs away"
-    assert started(tmp_path / "torn").wait(120) == 0
-    assert started(tmp_path / "peace").wait(120) == 0
+    assert started(tmp_path / "torn").wait(PATIENCE) == 0
+    assert started(tmp_path / "peace").wait(PATIENCE) == 0
 
     peace = Store(tmp_path / "peace" / "runs")
     for undisturbed, killed in zip(peace.runs(), store.runs(), strict=True):

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from orthograd.commands import progress
 from orthograd.experiment import Event
+from tests.patience import PATIENCE
 
 CONFIGS = [{"seed": seed, "epochs": 10} for seed in range(4)]
 
@@ -25,7 +26,7 @@ def lines(console):
 
 def waited_for(console, line):
     """Whether it comes: the test fails after a while, and not sooner."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while line not in lines(console) and time.monotonic() < end:
         time.sleep(0.01)
     return line in lines(console)

@@ -14,6 +14,7 @@ import pytest
 
 from orthograd.experiment import Store
 from tests.conftest import TORCH
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow]
 DOCUMENT = (Path(__file__).parent.parent / "docs" / "scale.md").read_text()
@@ -25,7 +26,7 @@ def shell(commands, folder, **variables):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
     return subprocess.run(
-        ["sh", "-e", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        ["sh", "-e", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
 
 

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OPTIONS = (
     "--headless=new",
@@ -28,7 +30,6 @@ OPTIONS = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
-PATIENCE = 60.0
 
 
 def chromium() -> str | None:
@@ -67,7 +68,7 @@ class Browser:
     def close(self) -> None:
         """End the browser and remove its profile."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(PATIENCE)
         for end in (self._write, self._read):
             os.close(end)
         self._profile.cleanup()

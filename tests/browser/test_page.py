@@ -23,6 +23,7 @@ from orthograd.paper.evidence import Evidence
 from orthograd.paper.page import as_page
 from orthograd.report.comparison import ArmPair
 from orthograd.report.page import page
+from tests.patience import PATIENCE
 
 from ..paper.made_runs import made_table1
 from ..report.records import runs
@@ -182,7 +183,7 @@ def test_links_hold_the_records_and_are_saved_by_a_click(browser, file, tmp_path
     assert {line["images"] for line in lines} == {*first["metrics"], "clean.after_temperature"}
     browser.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     browser.value("document.querySelector('a[download=\"training.csv\"]').click()")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not (saved := tmp_path / "training.csv").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     rows = list(csv.DictReader(saved.open()))

@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from tests.patience import PATIENCE
+
 
 def outcomes(cases, ranks):
     """What each case came to on some rank: its traceback, or nothing."""
@@ -35,7 +37,7 @@ def on_ranks(ranks, work, *arguments):
 def _rank(rank, ranks, port, work, arguments):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=PATIENCE))
     work(*arguments)
     dist.barrier()  # a rank that leaves early would cut the others off
     dist.destroy_process_group()

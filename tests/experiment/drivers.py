@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orthograd.experiment import execute
 from tests.experiment import toy_runs
+from tests.patience import PATIENCE
 
 INTERRUPTED = 2
 
@@ -45,9 +46,9 @@ class Driver:
             self._text += chunk
         return [tuple(line.split()) for line in self._text.decode().splitlines()[1:]]
 
-    def wait_for(self, word, seconds=30.0):
+    def wait_for(self, word):
         """Whether it told an event of this kind, or anything containing this word, before it ended."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE
         while word.encode() not in self._text:
             assert select.select([self._reading], [], [], max(0, deadline - time.monotonic()))[0], f"no {word}"
             if not (chunk := os.read(self._reading, 65536)):
@@ -58,25 +59,24 @@ class Driver:
     def signal(self, number, *, group):
         (os.killpg if group else os.kill)(self.pid, number)
 
-    def join(self, seconds=60.0):
+    def join(self):
         """Its exit code."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE
         while (found := os.waitpid(self.pid, os.WNOHANG))[0] == 0:
             if time.monotonic() > deadline:
                 os.killpg(self.pid, signal.SIGKILL)
-                raise AssertionError(f"the driver ran for more than {seconds} s")
+                raise AssertionError(f"the driver ran for more than {PATIENCE} s")
             time.sleep(0.005)
         return os.waitstatus_to_exitcode(found[1])
 
-    def wait_for_all(self, seconds):
-        """How many seconds it took until no process of the session lived."""
-        start = time.monotonic()
+    def wait_for_all(self):
+        """Until no process of the session lives."""
+        deadline = time.monotonic() + PATIENCE
         while members := living(self.pid):
-            if time.monotonic() > start + seconds:
+            if time.monotonic() > deadline:
                 os.killpg(self.pid, signal.SIGKILL)
-                raise AssertionError(f"processes {members} still live after {seconds} s")
+                raise AssertionError(f"processes {members} still live after {PATIENCE} s")
             time.sleep(0.005)
-        return time.monotonic() - start
 
 
 def living(session):

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the switch, read at import, that keeps Ray on the loopback interface
@@ -86,7 +88,7 @@ class Driver:
         if number is not None:
             self.process.send_signal(number)
         self.lines += [line.strip() for line in self.process.stdout]
-        code = self.process.wait(60)
+        code = self.process.wait(PATIENCE)
         assert code in (0, 130, -signal.SIGKILL), self.process.stderr.read()
         return code
 
@@ -107,8 +109,8 @@ def workers_at_work():
     return found
 
 
-def wait_until(is_so, seconds=30.0):
-    deadline = time.monotonic() + seconds
+def wait_until(is_so):
+    deadline = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -11,6 +11,7 @@ import pytest
 from orthograd.experiment import ExperimentError, Grid, InProcess, PackedGPU, ProcessPool, Store, StoreError, execute
 from orthograd.experiment.pool import available_cores
 from tests.experiment import toy_runs
+from tests.patience import PATIENCE
 
 
 def kinds(events, config):
@@ -172,7 +173,7 @@ def test_the_death_of_a_worker_is_noticed_though_its_child_lives_on(store):
 def test_a_run_of_the_main_script_works_and_one_that_cannot_be_imported_is_explained(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    done = subprocess.run([sys.executable, script, tmp_path / "runs"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script, tmp_path / "runs"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.split() == ["[0,", "2]", "ModuleNotFoundError"], done.stderr
 
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from orthograd.experiment import measuring, tensors
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_helpers_end_with_a_parent_that_is_killed():
     helper = int(parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     parent.communicate()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while _lives(helper) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not _lives(helper)

@@ -162,7 +162,7 @@ def test_a_driver_killed_and_started_again_ends_as_one_left_in_peace(tmp_path, c
     driver.wait_for("finished")
     driver.wait_for("progress")
     assert driver.end(signal.SIGKILL) == -signal.SIGKILL
-    wait_until(are_quiet, 60)  # workers outlive it for a while, and may finish another run meanwhile
+    wait_until(are_quiet)  # workers outlive it for a while, and may finish another run meanwhile
     assert_all_is_whole(grid, store)
     before = {config["seed"] for config in grid if store.get(config).is_finished}
     assert before
@@ -182,7 +182,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_them_resumable(cluster, store):
     driver.wait_for("progress")
     assert driver.end(signal.SIGINT) == 130
     assert not driver.told("failed")
-    wait_until(lambda: not workers_at_work(), 10)
+    wait_until(lambda: not workers_at_work())
     assert_all_is_whole(grid, store)
     assert grid.plan(store).resumable
     with store.get(grid[0]).claim() as is_ours:
