@@ -109,8 +109,8 @@ def workers_at_work():
     return found
 
 
-def wait_until(is_so):
-    deadline = time.monotonic() + PATIENCE
+def wait_until(is_so, seconds=PATIENCE):
+    deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -182,7 +182,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_them_resumable(cluster, store):
     driver.wait_for("progress")
     assert driver.end(signal.SIGINT) == 130
     assert not driver.told("failed")
-    wait_until(lambda: not workers_at_work())
+    wait_until(lambda: not workers_at_work(), 10)
     assert_all_is_whole(grid, store)
     assert grid.plan(store).resumable
     with store.get(grid[0]).claim() as is_ours:
