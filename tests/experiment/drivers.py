@@ -59,24 +59,25 @@ class Driver:
     def signal(self, number, *, group):
         (os.killpg if group else os.kill)(self.pid, number)
 
-    def join(self):
+    def join(self, seconds=PATIENCE):
         """Its exit code."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + seconds
         while (found := os.waitpid(self.pid, os.WNOHANG))[0] == 0:
             if time.monotonic() > deadline:
                 os.killpg(self.pid, signal.SIGKILL)
-                raise AssertionError(f"the driver ran for more than {PATIENCE} s")
+                raise AssertionError(f"the driver ran for more than {seconds} s")
             time.sleep(0.005)
         return os.waitstatus_to_exitcode(found[1])
 
-    def wait_for_all(self):
-        """Until no process of the session lives."""
-        deadline = time.monotonic() + PATIENCE
+    def wait_for_all(self, seconds=PATIENCE):
+        """How many seconds it took until no process of the session lived."""
+        start = time.monotonic()
         while members := living(self.pid):
-            if time.monotonic() > deadline:
+            if time.monotonic() > start + seconds:
                 os.killpg(self.pid, signal.SIGKILL)
-                raise AssertionError(f"processes {members} still live after {PATIENCE} s")
+                raise AssertionError(f"processes {members} still live after {seconds} s")
             time.sleep(0.005)
+        return time.monotonic() - start
 
 
 def living(session):

@@ -120,11 +120,11 @@ def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_p
     for config in list(grid)[:3]:
         assert driver.wait_for(f"progress {config_hash(config)}")
     driver.signal(signal.SIGINT, group=False)
-    assert driver.join() == INTERRUPTED
+    assert driver.join(10) == INTERRUPTED
     assert "failed" not in {kind for kind, _ in driver.events()}
     assert_all_is_whole(grid, store)
     assert len(grid.plan(store).resumable) == 3
-    assert Driver(grid, store, PackedGPU(3)).join() == 0
+    assert Driver(grid, store, PackedGPU(3)).join(30) == 0
     assert [toy_runs.epochs_trained(store.get(config)) for config in grid] == [list(range(60))] * 4
 
 
