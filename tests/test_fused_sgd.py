@@ -33,6 +33,23 @@ def fill(tensors, seed):
         tensor.grad = torch.empty_like(tensor).copy_(noise)
 
 
+def set_gradients(tensors, gradients, *, is_watched):
+    """By a backward pass, if they are to be watched; by hand they are not."""
+    gradients = [gradient.to(DEVICE) for gradient in gradients]
+    if is_watched:
+        torch.autograd.backward(tensors, gradients)
+    else:
+        for tensor, gradient in zip(tensors, gradients, strict=True):
+            tensor.grad = gradient.clone()
+
+
+@pytest.fixture(params=[False, True], ids=["measured by the step", "watched"])
+def is_watched(request, monkeypatch):
+    """Whether gradients are measured beside the pass that makes them; of any size."""
+    monkeypatch.setattr("orthograd.engine.watch.LARGE", 1)
+    return request.param
+
+
 def assert_alike(found, wanted):
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours.detach().float(), theirs.detach().float(), rtol=2e-6, atol=1e-6)
@@ -83,6 +100,53 @@ def test_copies_give_the_gradients_and_follow_the_weights():
         # Triton's interpreter cuts bfloat16 instead of rounding it.
         torch.testing.assert_close(copy.float(), parameter.detach(), rtol=2**-7, atol=0)
         assert copy.is_contiguous(memory_format=torch.channels_last) or parameter.ndim != 4
+
+
+@pytest.mark.parametrize("large", [1, 100, 10**6])
+@pytest.mark.parametrize("renormalize", [True, False])
+def test_gradients_that_were_watched_are_projected_alike(large, renormalize, monkeypatch):
+    """All, some or none; of copies where there are some; over one pass, or two that are added up."""
+    monkeypatch.setattr("orthograd.engine.watch.LARGE", large)
+    ours, theirs = parameters(), parameters()
+    copies = {ours[i]: ours[i].detach().bfloat16().requires_grad_() for i in (0, 2)}
+    fused = FusedSGD(ours, 0.1, 0.9, 0.1, options=Options(renormalize=renormalize), copies=copies)
+    usual = SGD(theirs, 0.1, 0.9, weight_decay=0.1)
+    attach(usual, renormalize=renormalize)
+    leaves = [copies.get(parameter, parameter) for parameter in ours]
+    for passes in (1, 2, 1):
+        for each in range(passes):
+            fill(theirs, each)
+            gradients = [other.grad.to(leaf.dtype) for leaf, other in zip(leaves, theirs, strict=True)]
+            torch.autograd.backward(leaves, gradients)
+        for parameter, leaf, other in zip(ours, leaves, theirs, strict=True):
+            is_seen = fused._watch.correction_of(parameter, leaf.grad) is not None
+            assert is_seen == (parameter.numel() >= large and parameter.numel() > 1)
+            other.grad = leaf.grad.to(other.dtype, copy=True)
+        fused.step(), usual.step()
+        assert_alike(ours, theirs)
+        for leaf in leaves:
+            leaf.grad = None
+
+
+@pytest.mark.parametrize("what", ["gradient", "weight", "another gradient", "another order"])
+def test_what_has_changed_since_it_was_watched_is_measured_again(what, monkeypatch):
+    monkeypatch.setattr("orthograd.engine.watch.LARGE", 1)
+    ours, theirs = (parameters()[:1] for _ in range(2))
+    fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options()), SGD(theirs, 0.1, 0.9)
+    attach(usual)
+    for (weight,) in (ours, theirs):
+        weight.square().sum().backward()
+        with torch.no_grad():
+            if what == "gradient":
+                weight.grad[0] += 3
+            elif what == "weight":
+                weight[0] += 3
+            elif what == "another gradient":
+                weight.grad = weight.grad + torch.linspace(0, 1, weight.numel(), device=DEVICE).view_as(weight)
+            else:
+                weight.grad = weight.grad.contiguous()
+    fused.step(), usual.step()
+    assert_alike(ours, theirs)
 
 
 def test_another_rate_a_missing_gradient_and_another_place_are_seen():
@@ -155,12 +219,12 @@ def test_a_gradient_in_another_order_of_memory_is_put_in_order():
     assert_alike(ours, theirs)
 
 
-def test_what_is_nearly_parallel_keeps_its_digits():
+def test_what_is_nearly_parallel_keeps_its_digits(is_watched):
     (weight,) = (value.detach() for value in parameters()[4:5])
     noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(5)).to(DEVICE)
     ours = weight.clone().requires_grad_()
-    ours.grad = 3 * weight + 1e-4 * noise
     optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options(renormalize=False))
+    set_gradients([ours], [3 * weight + 1e-4 * noise], is_watched=is_watched)
     optimizer.step()
     found, g, w = (value.double() for value in (optimizer.state[ours]["momentum_buffer"], ours.grad, weight))
     wanted = g - (g @ w) / (w @ w) * w
@@ -169,27 +233,29 @@ def test_what_is_nearly_parallel_keeps_its_digits():
 
 
 @pytest.mark.parametrize("tiny", [1e-3, 1e-8, 1e-12, 1e-18, 1e-30])
-def test_a_beginning_that_is_no_sample_of_the_rest_does_no_harm(tiny):
+def test_a_beginning_that_is_no_sample_of_the_rest_does_no_harm(tiny, is_watched):
     generator = torch.Generator().manual_seed(0)
     weight, gradient = (torch.randn(9000, generator=generator) for _ in range(2))
     weight[:2000] *= tiny
-    assert_projected(0.05 * weight, 1e-3 * gradient)
+    assert_projected(0.05 * weight, 1e-3 * gradient, is_watched=is_watched)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-22, 1e-10, 1e10, 1e18])
 @pytest.mark.parametrize("of_weight", [False, True])
-def test_what_float32_cannot_square_is_projected(size, of_weight):
+def test_what_float32_cannot_square_is_projected(size, of_weight, is_watched):
     generator = torch.Generator().manual_seed(0)
     weight, gradient = (torch.randn(9000, generator=generator) for _ in range(2))
     gradient += weight
-    assert_projected(size * weight, gradient) if of_weight else assert_projected(weight, size * gradient)
+    weight, gradient = (size * weight, gradient) if of_weight else (weight, size * gradient)
+    assert_projected(weight, gradient, is_watched=is_watched)
 
 
-def assert_projected(weight, gradient):
+def assert_projected(weight, gradient, *, is_watched):
     """Whether the first momentum is the projected gradient, as float64 has it."""
     ours = weight.clone().to(DEVICE).requires_grad_()
-    ours.grad = gradient.to(DEVICE)
     optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options())
+    set_gradients([ours], [gradient], is_watched=is_watched)
+    assert (optimizer._watch.correction_of(ours, ours.grad) is not None) == is_watched
     optimizer.step()
     found = optimizer.state[ours]["momentum_buffer"].double().cpu()
     wanted = orthogonal_gradient(gradient.double(), weight.double())
@@ -232,13 +298,13 @@ def test_a_plan_that_is_used_again_steps_as_a_new_one(where):
         assert not counters.any(), "programs would not be awaited the next time"
 
 
-def test_a_gradient_that_is_not_finite_stays_as_it_is():
+def test_a_gradient_that_is_not_finite_stays_as_it_is(is_watched):
     ours, theirs = parameters(), parameters()
     fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options()), SGD(theirs, 0.1, 0.9)
     attach(usual)
-    fill(ours, 1), fill(theirs, 1)
-    for group in (ours, theirs):
-        group[1].grad[3] = float("inf")
+    fill(theirs, 1)
+    theirs[1].grad[3] = float("inf")
+    set_gradients(ours, [parameter.grad for parameter in theirs], is_watched=is_watched)
     fused.step(), usual.step()
     for found, wanted in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, wanted, equal_nan=True, rtol=2e-6, atol=1e-6)
@@ -259,6 +325,35 @@ def test_it_says_what_it_serves(options, monkeypatch):
     assert not FusedSGD.serves(parameters(), Options(), 0.0)
     assert not FusedSGD.serves(parameters(), options, 0.9)
     assert not FusedSGD.serves([parameter.double() for parameter in parameters()], Options(), 0.9)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+def test_a_graph_watches_as_well():
+    """On a stream of its own, which the graph has captured too."""
+    ours, theirs, target = (torch.randn(300, 300, device=DEVICE) for _ in range(3))
+    theirs.copy_(ours)
+    ours.requires_grad_(), theirs.requires_grad_()
+    watching, measuring = (FusedSGD([each], 0.01, 0.9, 0.0, options=Options()) for each in (ours, theirs))
+
+    def step():
+        watching.zero_grad()
+        (ours - target).pow(4).sum().backward()
+        watching.step()
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            step()
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+    for _ in range(4):
+        difference = (theirs - target).detach()
+        theirs.grad = 4 * difference**3
+        measuring.step()
+    assert_alike([ours], [theirs])
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

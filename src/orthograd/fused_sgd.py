@@ -19,15 +19,16 @@ from .triton_found import has_triton
 
 if TYPE_CHECKING:
     from .engine.stepping import Stepped, StepPlan
+    from .engine.watch import Watch
 
 
 class FusedSGD(SGD):
     """`torch.optim.SGD` with momentum, for weights in float32 on one GPU, with ⊥Grad where ``options`` are given.
 
     ``copies`` has weights in another dtype, which follow each step: where a parameter has one, its gradient is that of
-    the copy. A ``rate`` in the memory of the GPU may change there, and graphs see it. The state is that of
-    `torch.optim.SGD`. Made for training in this package, where it lives with its graphs: it has one param group, and is
-    not copied.
+    the copy. Large gradients are measured beside the backward pass that makes them. A ``rate`` in the memory of the GPU
+    may change there, and graphs see it. The state is that of `torch.optim.SGD`. Made for training in this package,
+    where it lives with its graphs: it has one param group, and is not copied.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class FusedSGD(SGD):
     ):
         super().__init__(parameters, rate, momentum, weight_decay=decay)
         self._copies, self._options = dict(copies or {}), options
-        projected = Partition(options, where).segments(self.param_groups).get(options, []) if options else []
-        self._projected = {id(parameter) for segment in projected for parameter in segment}
+        segments = Partition(options, where).segments(self.param_groups).get(options, []) if options else []
+        projected = [parameter for segment in segments for parameter in segment]
+        self._projected = {id(parameter) for parameter in projected}
+        self._watch = self._watching(projected) if projected else None
         self._last: tuple[Any, StepPlan] | None = None
         self._captured: list[StepPlan] = []
 
@@ -66,23 +69,33 @@ class FusedSGD(SGD):
         if unknown := [name for name in ("nesterov", "maximize", "dampening") if group[name]]:
             raise ValueError(f"expected plain momentum, got {', '.join(unknown)}")
         tensors = [found for parameter in group["params"] if (found := self._stepped(parameter)) is not None]
+        if self._watch:
+            self._watch.join()
         if tensors:
             self._plan_for(tensors, group["lr"], group["momentum"], group["weight_decay"]).step_()
         return loss
 
+    def _watching(self, projected: Iterable[Tensor]) -> Watch:
+        from .engine.watch import Watch  # with Triton, which is heavy, and absent where there is no CUDA
+
+        leaves = {parameter: self._copies.get(parameter, parameter) for parameter in projected}
+        return Watch(leaves, renormalize=self._options is None or self._options.renormalize)
+
     def _stepped(self, parameter: Tensor) -> Stepped | None:
         """All that belongs to a parameter, in the order of its memory; None if it has no gradient."""
-        from .engine.stepping import Stepped  # with Triton, which is heavy, and absent where there is no CUDA
+        from .engine.stepping import Stepped
 
         copy, state = self._copies.get(parameter), self.state[parameter]
         gradient = (parameter if copy is None else copy).grad
         if gradient is None:
             return None
+        is_projected = id(parameter) in self._projected
+        correction = self._watch.correction_of(parameter, gradient) if self._watch else None
         if flattened(gradient, parameter) is None:
             gradient = torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
         if state.get("momentum_buffer") is None:  # as torch leaves it before the first step
             state["momentum_buffer"] = torch.zeros_like(parameter)
-        return Stepped(gradient, parameter, state["momentum_buffer"], copy, id(parameter) in self._projected)
+        return Stepped(gradient, parameter, state["momentum_buffer"], copy, is_projected, correction)
 
     def _plan_for(self, tensors: list[Stepped], rate: float | Tensor, momentum: float, decay: float) -> StepPlan:
         """The last one where all lies as it did; while a graph is captured a new one, which is kept for its replays."""

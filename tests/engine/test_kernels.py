@@ -19,18 +19,22 @@ from orthograd.engine import kernels, step_kernels
 finish = {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "LARGEST": 3.4e38}
 for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
     walk = {"TYPES": (kind, kind), "ALIGNED": True, "BLOCK": 1024}
-    step = {"TYPES": (kind, tl.float32), "SLOTS": 256}
+    step = {**finish, **walk, "TYPES": (kind, tl.float32), "SLOTS": 256}
     for name, constants in [
         ("moments_kernel", walk),
         ("merge_kernel", {"SLOTS": 256}),
         ("apply_kernel", {**finish, **walk, "SLOTS": 256}),
         ("rows_kernel", {**finish, **walk}),
-        ("step_kernel", {**finish, **walk, **step, "PROJECTS": True, "COPY_TYPE": tl.bfloat16, "READS_RATE": True}),
-        ("step_kernel", {**finish, **walk, **step, "PROJECTS": False, "COPY_TYPE": None, "READS_RATE": False}),
+        ("step_kernel", {**step, "MEASURES": True, "PROJECTS": True, "COPY_TYPE": tl.bfloat16, "READS_RATE": True}),
+        ("step_kernel", {**step, "MEASURES": False, "PROJECTS": True, "COPY_TYPE": None, "READS_RATE": True}),
+        ("step_kernel", {**step, "MEASURES": False, "PROJECTS": False, "COPY_TYPE": None, "READS_RATE": False}),
+        ("measuring_kernel", {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "BLOCK": 512, "SLOTS": 256}),
     ]:
-        kernel = getattr(step_kernels if name == "step_kernel" else kernels, name)
-        types = dict.fromkeys(("directory", "owners", "ends"), "*i64") | dict.fromkeys(("tensors", "measured"), "i32")
-        types |= dict.fromkeys(("corrections", "table", "out"), "*fp64")
+        kernel = getattr(step_kernels if hasattr(step_kernels, name) else kernels, name)
+        types = dict.fromkeys(("directory", "owners", "ends", "counter"), "*i64")
+        types |= dict.fromkeys(("tensors", "measured", "length", "chunk"), "i32")
+        types |= dict.fromkeys(("correction", "table", "out"), "*fp64")
+        types |= {"gradient": f"*{kind}", "weight": "*fp32"}
         types |= dict.fromkeys(("rate", "inertia", "decay"), "fp32")
         if constants.get("READS_RATE"):
             types["rate"] = "*fp32"

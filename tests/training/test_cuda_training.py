@@ -81,6 +81,18 @@ def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
     torch.testing.assert_close(half, whole, rtol=0.03, atol=0)
 
 
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
+def test_gradients_that_are_watched_give_the_same_bits_as_those_that_the_step_measures(name, monkeypatch):
+    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=2, arm="orthograd", precision=name)
+    watched, losses = results(config)
+    SLOTS.drop()
+    monkeypatch.setattr("orthograd.engine.watch.LARGE", 2**63)
+    measured, same_losses = results(config)
+    SLOTS.drop()
+    assert torch.equal(watched, measured)
+    assert losses == same_losses
+
+
 @pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "bf16")])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, model, name, monkeypatch):

@@ -17,7 +17,7 @@ from .claim import Claim
 
 KINDS = {
     "optimizer": ("step_kernel", "fusedoptimizer", "fused_sgd", "multi_tensor"),
-    "⊥Grad": ("moments_kernel", "merge_kernel", "apply_kernel"),
+    "⊥Grad": ("measuring_kernel", "moments_kernel", "merge_kernel", "apply_kernel"),
     "work space of convolutions": ("init_device_workspace", "memset"),
     "batch norm, activations, casts": (
         "triton_",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 
@@ -22,7 +22,7 @@ from ..datasets.cifar10.whole import DEVIATION, MEAN
 from ..training.arms import arm_named
 from ..training.config import RECIPES, Config
 from ..training.draws import Draws
-from ..training.graphs import SLOTS
+from ..training.graphs import SLOTS, Slot
 from ..training.packing import Packs, epoch_of_all
 from ..training.precision import precision
 from ..training.prediction import logits
@@ -69,17 +69,25 @@ def _overhead(seconds: dict[str, float]) -> float:
 
 
 def _seconds_by_arm(config: Config, task: Task, *, size: int) -> dict[str, float]:
-    """For an epoch of a run in a new pack of plain ones and in one of ⊥Grad's; both take turns."""
+    """For an epoch of a run in a new pack of plain ones and in one of ⊥Grad's."""
     SLOTS.drop()
-    draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
     with ExitStack() as lent:
-        packs = {
-            arm: [lent.enter_context(SLOTS.lent(dataclasses.replace(config, arm=arm), task)) for _ in range(size)]
-            for arm in ("baseline", "orthograd")
-        }
-        contenders = {arm: partial(epoch_of_all, slots, draws) for arm, slots in packs.items()}
-        seconds = interleaved(contenders, rounds=5, settle=torch.cuda.synchronize)
-    return {arm: found / size for arm, found in seconds.items()}
+        return seconds_in_turns(
+            {arm: new_pack(config, arm, task, size, lent) for arm in ("baseline", "orthograd")}, task
+        )
+
+
+def new_pack(config: Config, arm: str, task: Task, size: int, lent: ExitStack) -> list[Slot]:
+    """So many runs, ready to train side by side, until what was lent is given back."""
+    return [lent.enter_context(SLOTS.lent(dataclasses.replace(config, arm=arm), task)) for _ in range(size)]
+
+
+def seconds_in_turns(packs: Mapping[str, list[Slot]], task: Task) -> dict[str, float]:
+    """For an epoch of a run in each of the packs, which take turns."""
+    draws = Draws.of(RECIPE, arm_named(RECIPE.arm), len(task.labels), torch.Generator().manual_seed(0))
+    contenders = {name: partial(epoch_of_all, slots, draws) for name, slots in packs.items()}
+    seconds = interleaved(contenders, rounds=5, settle=torch.cuda.synchronize)
+    return {name: found / len(packs[name]) for name, found in seconds.items()}
 
 
 def judging_speed() -> Iterator[Claim]:
