@@ -21,6 +21,8 @@ from orthograd.paper.settings import PAPER
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * IMAGES
 BF16_RATE = 790e12  # assumed, not measured here: what large products of matrices are said to reach on an H200
 ALONE = re.compile(r"convolutions alone in an epoch of (?P<what>.+), s a run")
+OVERHEAD = "⊥Grad's epoch over SGD's, "
+WATCHED = sorted((ROOT / "docs/results").glob("watch-*.json"))
 STEP = re.compile(r"a step of (?P<model>\S+), (?P<precision>\S+), orthograd: (?P<kind>.+), µs")
 
 
@@ -70,33 +72,37 @@ def bounds() -> str:
 
 
 def overheads() -> str:
-    """What ⊥Grad adds to an epoch, as measured last and the time before; the median of the last counts."""
+    """What ⊥Grad adds to an epoch, measured by the step or, where that has been compared, beside the backward pass."""
+    compared = {claim["what"]: claim for path in WATCHED for claim in training_claims(path.stem)}
     rows = []
-    before = {claim["what"]: claim for claim in training_claims("training-h200-before")}
     for claim in training_claims():
-        if claim["what"].startswith("⊥Grad's epoch over SGD's, "):
-            both = claim, before[claim["what"]]
-            reach = f"≤ {claim['reach']:g}" + ("" if claim["holds"] else ", **not reached**")
-            values = (
-                f"{each['value']:.3f} ({' to '.join(f'{end:.3f}' for end in each['others'].values())})" for each in both
-            )
-            rows.append([claim["what"].removeprefix("⊥Grad's epoch over SGD's, "), *values, reach])
-    return table(["⊥Grad's epoch over SGD's, in packs", "last measured", "the time before", "to reach"], rows)
+        if claim["what"].startswith(OVERHEAD):
+            beside = compared.get(claim["what"])
+            reach = f"≤ {claim['reach']:g}" + ("" if (beside or claim)["holds"] else ", **not reached**")
+            both = ["", ""] if beside is None else [f"{beside['others']['by the step']:.3f}", _with_ends(beside)]
+            rows.append([claim["what"].removeprefix(OVERHEAD), _with_ends(claim), *both, reach])
+    ways = "by the step", "by the step, in another run", "beside the pass, in that run"
+    return table([f"{OVERHEAD.removesuffix(', ')}, in packs", *ways, "to reach"], rows)
+
+
+def _with_ends(claim: dict) -> str:
+    ends = (f"{value:.3f}" for name, value in claim["others"].items() if " of " in name)
+    return f"{claim['value']:.3f} ({' to '.join(ends)})"
 
 
 def products() -> str:
     """Our convolutions over cuDNN's, kind by kind, and all of a step."""
     rows: dict[str, list[str]] = {}
+    kinds = ["forward", "back", "weights"]
     for claim in training_claims("convolution-products-h200"):
-        ours = claim["what"].removesuffix(": ours over cuDNN's")
-        what, _, kind = ours.rpartition(", ")
-        if kind in (kinds := ["forward", "back", "weights"]):
-            rows.setdefault(what, [what, "", "", ""])[1 + kinds.index(kind)] = (
-                f"{claim['value']:.2f} ({claim['others']['ours, µs']:.0f} µs)"
-            )
+        network, product = claim["what"].removesuffix(": ours over cuDNN's").split(": ")
+        what, _, kind = product.rpartition(", ")
+        if kind in kinds:
+            found = f"{claim['value']:.2f} ({claim['others']['ours, µs']:.0f} µs)"
+            rows.setdefault(f"{network}: {what}", [network, what, "", "", ""])[2 + kinds.index(kind)] = found
         else:
-            rows[ours] = [ours, f"{claim['value']:.2f}", "", ""]
-    return table(["time over cuDNN's", "forward", "slopes of images", "slopes of weights"], [*rows.values()])
+            rows[f"{network}: {product}"] = [network, product, f"{claim['value']:.2f}", "", ""]
+    return table(["time over cuDNN's", "", "forward", "slopes of images", "slopes of weights"], [*rows.values()])
 
 
 def kernels() -> str:
@@ -129,6 +135,7 @@ def floors() -> str:
 TABLE_1 = (
     ("tf32", "clean", "table1-tf32", 10),
     ("bf16", "clean", "more-seeds-bf16", 5),
+    ("tf32", "clean and corrupted", "table1-tf32-corrupted", None),
     ("bf16", "clean and corrupted", "table1-bf16", None),
 )
 """Runs of the paper's recipe that one command each has left, what they were judged on, and minutes for 40 of them."""
@@ -150,7 +157,7 @@ def whole() -> str:
 
 REPEATED = (
     ("tf32", "cuDNN's", ("reproduction",)),
-    ("tf32", "our own", ("table1-tf32",)),
+    ("tf32", "our own", ("table1-tf32-corrupted",)),
     ("bf16", "cuDNN's", ("reproduction",)),
     ("bf16", "our own", ("table1-bf16",)),
     ("bf16", "our own", ("more-seeds-bf16",)),

@@ -60,9 +60,9 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.networks) - set(NETWORKS):
         raise SystemExit(f"expected networks of {choices}, got {', '.join(sorted(unknown))}")
+    os.environ.setdefault(*QUEUES)  # before anything asks for a GPU
     if not torch.cuda.is_available():
         raise SystemExit("expected a CUDA device, got none")
-    os.environ.setdefault(*QUEUES)
     conclude(measured(options.networks or list(NETWORKS)), torch.device("cuda"), options.record)
 
 
