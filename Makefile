@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # set, every process would compile torch anew: it is installed as source
+# Files of tests, one process a core. In their order: those that fork come before JAX, which has threads.
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: compare test test-all reproduce reproduce-check bench format clean
 
@@ -12,7 +14,7 @@ test: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(SIDE_BY_SIDE)
 
 test-all: test
 	$(BIN)/pytest -m slow
