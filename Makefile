@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # set, every process would compile torch anew: it is installed as source
 # Files of tests, one process a core. In their order: those that fork come before JAX, which has threads.
-SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: compare test test-all reproduce reproduce-check bench format clean
 
