@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import torch
 
-from orthograd.benchmark.training import EPOCH, RECIPE, noise
+from orthograd.benchmark.training import EPOCH, RECIPE, new_pack, noise
 from orthograd.models import fused_norm
 from orthograd.training.arms import arm_named
 from orthograd.training.draws import Draws
@@ -35,7 +35,7 @@ def images_a_second(model: str, changes: dict[str, object]) -> float:
     draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
     try:
         with precision(config.precision), ExitStack() as lent:
-            slots = [lent.enter_context(SLOTS.lent(config, task)) for _ in range(PACKS[model])]
+            slots = new_pack(config, config.arm, task, PACKS[model], lent)
             return EPOCH * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
     finally:
         SLOTS.drop()

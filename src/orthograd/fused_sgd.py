@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
+from .engine.capture import is_capturing
 from .engine.dense import flattened
 from .options import Options
 from .partition import Partition, Where
@@ -101,7 +102,7 @@ class FusedSGD(SGD):
         """The last one where all lies as it did; while a graph is captured a new one, which is kept for its replays."""
         from .engine.stepping import StepPlan
 
-        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        is_captured = is_capturing()
         places = [tensor.data_ptr() for each in tensors for tensor in each[:4] if tensor is not None]
         key = places, rate.data_ptr() if isinstance(rate, Tensor) else rate, momentum, decay
         if self._last is not None and self._last[0] == key and not is_captured:

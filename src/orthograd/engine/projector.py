@@ -13,6 +13,7 @@ from torch import Tensor
 from ..projection import as_real, orthogonal_gradient, rounding_of
 from ..triton_found import has_triton
 from . import cpu, dense
+from .capture import is_capturing
 from .dense import Pair, Segment
 from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of, widest
 
@@ -70,7 +71,7 @@ class Projector:
         return False
 
     def _run(self, plans: list[Plan]) -> None:
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        if is_capturing():
             self._captured.append(plans)  # the graph reads a plan's memory at every replay, while it lives
         for plan in plans:
             plan.project_()

@@ -18,6 +18,11 @@ from .step_kernels import step_kernel
 BLOCK, SMALLEST_CHUNK = 512, 4096
 
 
+def chunks_of(weight: Tensor) -> tuple[int, int]:
+    """Elements a chunk of it and of its gradient has, and how many chunks there are."""
+    return division(Pair(weight, weight), rows=False, smallest=SMALLEST_CHUNK)
+
+
 class Stepped(NamedTuple):
     """A weight in float32, and what belongs to it; ``copy`` follows it in another dtype.
 
@@ -76,7 +81,7 @@ class StepPlan:
         pace: tuple[float | Tensor, ...],
     ) -> Launch | None:
         """For tensors of one kind; None where all of them are empty."""
-        divided = [division(Pair(each.gradient, each.weight), rows=False, smallest=SMALLEST_CHUNK) for each in tensors]
+        divided = [chunks_of(each.weight) for each in tensors]
         owners = [index for index, (_, count) in enumerate(divided) for _ in range(count)]
         if not owners:
             return None

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ..compiled_ahead import launch
 from ..projection import rounding_of
+from .capture import is_capturing
 from .dense import Pair
-from .launch import SLOTS, WARPS, division, is_eligible
+from .launch import SLOTS, WARPS, is_eligible
 from .step_kernels import measuring_kernel
-from .stepping import BLOCK, SMALLEST_CHUNK
+from .stepping import BLOCK, chunks_of
 
 LARGE = 1 << 15
 """Elements of a weight that is worth a launch of its own."""
@@ -39,7 +40,7 @@ class _Seen(NamedTuple):
 
     @classmethod
     def now(cls, gradient: Tensor, weight: Tensor) -> _Seen:
-        return cls(weakref.ref(gradient), (gradient._version, weight._version), _is_capturing())
+        return cls(weakref.ref(gradient), (gradient._version, weight._version), is_capturing())
 
 
 class Watch:
@@ -55,7 +56,7 @@ class Watch:
         self._stream: torch.cuda.Stream | None = None
         self._places: dict[Tensor, _Place] = {}
         self._seen: dict[Tensor, _Seen] = {}
-        self._captures_ahead: bool | None = None  # whether what is under way there belongs to a graph; None: nothing
+        self._pending_in_graph: bool | None = None  # whether a graph holds what was not joined yet; None: nothing
         for weight, leaf in leaves.items():
             if weight.numel() < LARGE:
                 continue
@@ -63,7 +64,7 @@ class Watch:
                 # Networks train on streams of the usual priority, of which PyTorch has 32 and then hands out the first
                 # again: what is captured on one of those may be what another network is using.
                 self._stream = torch.cuda.Stream(weight.device, priority=-1)
-            _, count = division(Pair(leaf, weight), rows=False, smallest=SMALLEST_CHUNK)
+            _, count = chunks_of(weight)
             table, correction = torch.zeros(count + 1, 3, dtype=torch.float64, device=weight.device).split([count, 1])
             self._places[weight] = _Place(table, torch.zeros((), dtype=torch.int64, device=weight.device), correction)
             leaf.register_post_accumulate_grad_hook(partial(self._measure, weight))
@@ -77,15 +78,15 @@ class Watch:
 
     def join(self) -> None:
         """The current stream goes on after all that was watched."""
-        if self._stream is not None and self._captures_ahead is _is_capturing():
+        if self._stream is not None and self._pending_in_graph is is_capturing():
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
-        self._captures_ahead = None
+        self._pending_in_graph = None
 
     def _measure(self, weight: Tensor, leaf: Tensor) -> None:
         gradient = leaf.grad
         if gradient is None or not is_eligible(Pair(gradient, weight), rows=False):
             return
-        chunk, count = division(Pair(gradient, weight), rows=False, smallest=SMALLEST_CHUNK)
+        chunk, count = chunks_of(weight)
         how = self._renormalize, rounding_of(gradient.dtype), BLOCK, SLOTS
         self._seen[weight] = _Seen.now(gradient, weight)
         with self._beside():
@@ -98,9 +99,5 @@ class Watch:
         if self._stream is None:
             return nullcontext()
         self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
-        self._captures_ahead = _is_capturing()
+        self._pending_in_graph = is_capturing()
         return torch.cuda.stream(self._stream)
-
-
-def _is_capturing() -> bool:
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
