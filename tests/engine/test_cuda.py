@@ -9,6 +9,7 @@ import orthograd
 from orthograd.benchmark.memory import peak
 from orthograd.engine import Projector
 from orthograd.engine.dense import Pair
+from orthograd.engine.projector import REMEMBERED
 from orthograd.projection import orthogonal_gradient
 from tests.conftest import DTYPES, at_angle, cosine, relative_error
 
@@ -144,6 +145,39 @@ def test_step_in_a_cuda_graph_equals_eager_steps():
         step(eager, optimizers[0])
     for a, b in zip(eager.parameters(), graphed.parameters(), strict=True):
         assert relative_error(b, a) < 1e-6
+
+
+def test_what_was_projected_before_stays_until_a_graph_is_captured():
+    """Its memory would be given back with an event of the graph, on which whoever asks for some next would fail."""
+    weight = torch.nn.Parameter(torch.randn(1000, device="cuda"))
+    optimizer = torch.optim.SGD([weight], lr=0.01)
+    orthograd.attach(optimizer)
+    gradients = torch.randn(REMEMBERED + 1, 1000, device="cuda")  # each at another place
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for weight.grad in gradients[:-1]:
+            optimizer.step()
+    with torch.cuda.graph(graph, stream=side):
+        weight.grad = gradients[-1]
+        optimizer.step()
+    graph.replay()
+    assert torch.empty(1000, pin_memory=True).is_pinned()
+
+
+def test_gradients_where_a_graph_has_its_own_are_projected_before_it_is_replayed():
+    weight = torch.nn.Parameter(torch.randn(1000, device="cuda"))
+    optimizer, graph = torch.optim.SGD([weight], lr=1.0), torch.cuda.CUDAGraph()
+    orthograd.attach(optimizer)
+    elsewhere, gradient = torch.randn(2, 1000, device="cuda")
+    weight.grad = elsewhere
+    optimizer.step()  # compiles, which a graph must not
+    weight.grad = gradient
+    expected = weight.detach() - orthogonal_gradient(gradient, weight.detach())
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    optimizer.step()
+    assert relative_error(weight, expected) < 1e-6
 
 
 @pytest.mark.parametrize("granularity", ["tensor", "row", "group", "model"])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from orthograd.engine import Projector, dense
 from orthograd.engine.dense import Pair
+from orthograd.engine.projector import REMEMBERED
 from orthograd.projection import orthogonal_gradient
 from tests.conftest import DTYPES, at_angle, cosine, relative_error
 
@@ -177,6 +178,20 @@ def test_kernels_forced_upon_cpu_tensors_say_what_they_need(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(ValueError, match=r"needs CUDA tensors.*got cpu tensors"):
         Projector(engine="triton").project_([[Pair(*torch.randn(2, 5))]])
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+def test_what_a_graph_captures_is_nothing_to_remember(monkeypatch):
+    """Plans of a graph hold their addresses only once it is replayed; those from before stay while it is captured."""
+    projector = Projector(engine="triton")
+    segments = [[Pair(*torch.randn(2, 5))]]
+    places = [([number], [0], [None], [0]) for number in range(2 * REMEMBERED)]
+    for place in places[:REMEMBERED]:
+        projector.project_(segments, place)
+    monkeypatch.setattr("orthograd.engine.projector.is_capturing", lambda: True)
+    for place in places[REMEMBERED:]:
+        projector.project_(segments, place)
+    assert [projector.project_again_(place) for place in places] == [True] * REMEMBERED + [False] * REMEMBERED
 
 
 @pytest.mark.parametrize("what", ["shape", "device"])

@@ -57,6 +57,10 @@ class Projector:
     def _plan_and_run(self, segments: Sequence[Segment], addresses: Addresses) -> None:
         plans = self._planned(segments)
         self._run(plans)
+        # Plans of a graph say nothing before it is replayed. And none is forgotten meanwhile: PyTorch asks of pinned
+        # memory that is given back if its stream is done, by an event that would be the graph's, and fails on it later.
+        if is_capturing():
+            return
         # An address says nothing of a shard behind a DTensor, nor whether a complex gradient is conjugated lazily.
         is_plain = all(type(g) is Tensor and not g.is_complex() for pairs in segments for g, _ in pairs)
         if addresses is not None and is_plain and all(getattr(plan, "holds_addresses", False) for plan in plans):
