@@ -26,14 +26,14 @@ WATCHED = sorted((ROOT / "docs/results").glob("watch-*.json"))
 STEP = re.compile(r"a step of (?P<model>\S+), (?P<precision>\S+), orthograd: (?P<kind>.+), µs")
 
 
-def training_claims(name: str = "training-h200") -> list[dict]:
+def claims_of(name: str) -> list[dict]:
     return json.loads((ROOT / f"docs/results/{name}.json").read_text())["claims"]
 
 
 def speeds() -> str:
     """Images a second: the plain loop, one run, the best pack; and what is to be reached."""
     rows = []
-    for claim in training_claims():
+    for claim in claims_of("training-h200"):
         if match := EPOCH.fullmatch(claim["what"]):
             others = claim["others"]
             values = [others.get("plain loop"), others.get("1 at once"), claim["value"], claim["reach"]]
@@ -46,7 +46,7 @@ def speeds() -> str:
 def packs() -> str:
     """Images a second over the number of runs at once."""
     found = {}
-    for claim in training_claims():
+    for claim in claims_of("training-h200"):
         sizes = {name: value for name, value in claim["others"].items() if name.endswith("at once")}
         if sizes and (match := EPOCH.fullmatch(claim["what"])):
             found[f"{match['model']}, {match['precision']}"] = sizes
@@ -60,7 +60,7 @@ def packs() -> str:
 
 def bounds() -> str:
     """Images a second of packs, and were there nothing but convolutions, as they are and as cuDNN has them."""
-    claims = {claim["what"]: claim for claim in training_claims()}
+    claims = {claim["what"]: claim for claim in claims_of("training-h200")}
     rows = []
     for what, claim in claims.items():
         if match := ALONE.fullmatch(what):
@@ -72,24 +72,23 @@ def bounds() -> str:
 
 
 def overheads() -> str:
-    """What ⊥Grad adds to an epoch, measured by the step or, where that has been compared, beside the backward pass."""
-    compared = {claim["what"]: claim for path in WATCHED for claim in training_claims(path.stem)}
+    """What ⊥Grad adds to an epoch, gradients measured beside the backward pass: by two runs, one of them both ways."""
+    compared = {claim["what"]: claim for path in WATCHED for claim in claims_of(path.stem)}
     rows = []
-    for claim in training_claims():
+    for claim in claims_of("training-h200"):
         if claim["what"].startswith(OVERHEAD):
-            beside = compared.get(claim["what"])
-            reach = f"≤ {claim['reach']:g}{_verdict(beside or claim)}"
-            both = ["", ""] if beside is None else [f"{beside['others']['by the step']:.3f}", _with_ends(beside)]
-            rows.append([claim["what"].removeprefix(OVERHEAD), _with_ends(claim), *both, reach])
-    ways = "by the step", "by the step, in another run", "beside the pass, in that run"
+            again = compared[claim["what"]]
+            found = _with_ends(claim), _with_ends(again), f"{again['others']['by the step']:.3f}"
+            rows.append([claim["what"].removeprefix(OVERHEAD), *found, f"≤ {claim['reach']:g}{_verdict(claim, again)}"])
+    ways = "beside the pass", "beside the pass, in another run", "by the step, in that run"
     return table([f"{OVERHEAD.removesuffix(', ')}, in packs", *ways, "to reach"], rows)
 
 
-def _verdict(claim: dict) -> str:
-    """The median counts; but where one of the ends is past the bound, it may be luck."""
-    if not claim["holds"]:
+def _verdict(*claims: dict) -> str:
+    """Medians count; but where one of the ends is past the bound, it may be luck."""
+    if not all(claim["holds"] for claim in claims):
         return ", **not reached**"
-    return "" if max(_ends(claim)) <= claim["reach"] else ", **not settled**"
+    return "" if all(max(_ends(claim)) <= claim["reach"] for claim in claims) else ", **not settled**"
 
 
 def _with_ends(claim: dict) -> str:
@@ -101,24 +100,24 @@ def _ends(claim: dict) -> list[float]:
 
 
 def products() -> str:
-    """Our convolutions over cuDNN's, kind by kind, and all of a step."""
+    """Our convolutions over cuDNN's, network by network and kind by kind, and all of a step."""
     rows: dict[str, list[str]] = {}
-    for claim in training_claims("convolution-products-h200"):
-        ours = claim["what"].removesuffix(": ours over cuDNN's")
-        what, _, kind = ours.rpartition(", ")
-        if kind in (kinds := ["forward", "back", "weights"]):
-            rows.setdefault(what, [what, "", "", ""])[1 + kinds.index(kind)] = (
-                f"{claim['value']:.2f} ({claim['others']['ours, µs']:.0f} µs)"
-            )
+    kinds = ["forward", "back", "weights"]
+    for claim in claims_of("convolution-products-h200"):
+        network, product = claim["what"].removesuffix(": ours over cuDNN's").split(": ")
+        what, _, kind = product.rpartition(", ")
+        if kind in kinds:
+            found = f"{claim['value']:.2f} ({claim['others']['ours, µs']:.0f} µs)"
+            rows.setdefault(f"{network}: {what}", [network, what, "", "", ""])[2 + kinds.index(kind)] = found
         else:
-            rows[ours] = [ours, f"{claim['value']:.2f}", "", ""]
-    return table(["time over cuDNN's", "forward", "slopes of images", "slopes of weights"], [*rows.values()])
+            rows[claim["what"]] = [network, f"**{product}**", f"**{claim['value']:.2f}**", "", ""]
+    return table(["time over cuDNN's", "", "forward", "slopes of images", "slopes of weights"], [*rows.values()])
 
 
 def kernels() -> str:
     """Where the time of a step goes, by what kernels are for."""
     found: dict[str, dict[str, float]] = {}
-    for claim in training_claims():
+    for claim in claims_of("training-h200"):
         if match := STEP.fullmatch(claim["what"]):
             found.setdefault(f"{match['model']}, {match['precision']}", {})[match["kind"]] = claim["value"]
     kinds = list(dict.fromkeys(chain.from_iterable(found.values())))
@@ -204,7 +203,7 @@ def _ece(metrics: dict, images: str) -> float:
 
 def judging() -> str:
     """How long judging one network on CIFAR-10-C takes, and making the images."""
-    claims = [*training_claims(), *json.loads((ROOT / "docs/results/corruption-cpu.json").read_text())["claims"]]
+    claims = [*claims_of("judging-h200"), *claims_of("corruption-cpu")]
     rows = [
         [
             claim["what"].removesuffix(", s"),

@@ -43,6 +43,20 @@ def test_bench_measures_calibration_if_asked(monkeypatch):
     assert "a fit" in CliRunner().invoke(app, ["bench", "--calibration"]).output
 
 
+def test_bench_measures_judging_if_asked(monkeypatch):
+    monkeypatch.setattr("orthograd.benchmark.measure_judging", lambda _: iter([Claim("judged", 0.5, 1.0)]))
+    monkeypatch.setattr("orthograd.corruption.frost_textures", list)
+    assert "judged" in CliRunner().invoke(app, ["bench", "--judging"]).output
+
+
+def test_bench_says_first_that_judging_wants_frost(monkeypatch, tmp_path):
+    monkeypatch.setenv("ORTHOGRAD_DATA", str(tmp_path))
+    monkeypatch.setattr("orthograd.corruption.textures.PACKAGE", "no_such_package")
+    run = CliRunner().invoke(app, ["bench", "--judging"])
+    assert run.exit_code == 2
+    assert "--judging: expected photographs" in run.output
+
+
 @pytest.mark.slow
 def test_quick_calibration_suite_measures_every_kind_of_claim():
     claims = list(suite.measure_calibration(quick=True))
@@ -54,13 +68,19 @@ def test_quick_calibration_suite_measures_every_kind_of_claim():
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [("--device", "toaster", "got toaster"), ("--device", "cuda", "got cuda"), ("--threads", "0", "--threads")],
+    ("options", "words"),
+    [
+        ("--device toaster", "got toaster"),
+        ("--device cuda", "got cuda"),
+        ("--threads 0", "--threads"),
+        ("--training --device cpu", "expected a GPU, got cpu"),
+        ("--training --judging", "expected one of"),
+    ],
 )
-def test_bench_refuses_what_cannot_be(option, value, words):
-    if value == "cuda" and torch.cuda.is_available():
+def test_bench_refuses_what_cannot_be(options, words):
+    if options == "--device cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    run = CliRunner().invoke(app, ["bench", option, value])
+    run = CliRunner().invoke(app, ["bench", *options.split()])
     assert run.exit_code == 2
     assert words in run.output
 

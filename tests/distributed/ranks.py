@@ -9,6 +9,7 @@ import tempfile
 import traceback
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -31,7 +32,8 @@ def on_ranks(ranks, work, *arguments):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_rank, (ranks, port, work, arguments), nprocs=ranks)
+    with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=""):  # which they would all choose, where there is one
+        torch.multiprocessing.spawn(_rank, (ranks, port, work, arguments), nprocs=ranks)
 
 
 def _rank(rank, ranks, port, work, arguments):

@@ -28,8 +28,10 @@ def engine(name, **options):
     return Careful(**options) if name == "careful" else Projector(engine=name, **options)
 
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-triton = pytest.param("triton", marks=pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed"))
+# Where there is a GPU, kernels are compiled for it: see `test_cuda`.
+IS_INTERPRETED = importlib.util.find_spec("triton") is not None and not torch.cuda.is_available()
+needs_interpreter = pytest.mark.skipif(not IS_INTERPRETED, reason="needs Triton's interpreter: Triton, and no GPU")
+triton = pytest.param("triton", marks=needs_interpreter)
 each_engine = pytest.mark.parametrize("name", ["torch", "careful", triton, "reference"])
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -180,7 +182,7 @@ def test_kernels_forced_upon_cpu_tensors_say_what_they_need(monkeypatch):
         Projector(engine="triton").project_([[Pair(*torch.randn(2, 5))]])
 
 
-@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+@needs_interpreter
 def test_what_a_graph_captures_is_nothing_to_remember(monkeypatch):
     """Plans of a graph hold their addresses only once it is replayed; those from before stay while it is captured."""
     projector = Projector(engine="triton")
@@ -201,7 +203,7 @@ def test_mismatched_pairs_are_named(what):
         Projector().project_([[Pair(gradient, torch.randn(2, 3))]])
 
 
-@pytest.mark.parametrize("name", ["torch", "careful", *["triton"] * HAS_TRITON])
+@pytest.mark.parametrize("name", ["torch", "careful", *["triton"] * IS_INTERPRETED])
 @pytest.mark.parametrize("is_strided", [False, True])
 @pytest.mark.parametrize(("gradient_scale", "weight_scale"), [(1e19, 1e-22), (1e-21, 1e20)])
 def test_a_ratio_beyond_float32_is_no_trouble(name, is_strided, gradient_scale, weight_scale):
@@ -233,7 +235,7 @@ exponents = st.floats(-30, 30)
 
 @settings(max_examples=150)
 @given(
-    st.sampled_from(["torch", "careful", *["triton"] * HAS_TRITON]), shapes, st.sampled_from(DTYPES),
+    st.sampled_from(["torch", "careful", *["triton"] * IS_INTERPRETED]), shapes, st.sampled_from(DTYPES),
     exponents, exponents, st.permutations(range(4)), st.booleans(), st.booleans(), st.integers(0, 1000),
 )  # fmt: skip
 def test_any_shape_dtype_stride_and_scale(name, shape, dtype, first, second, order, renormalize, strided, seed):

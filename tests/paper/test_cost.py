@@ -21,10 +21,10 @@ def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
     config = SETTINGS["resnet18"]
     assert images_of(config) == 500_000
     assert images_of(SETTINGS["resnet18_all_labels"]) == 5_000_000
-    nothing = rates([], tmp_path / "none.json")
+    nothing = rates([], [tmp_path / "none.json"])
     assert nothing.seconds(config) is None
     assert nothing.source == "not measured yet"
-    runs = rates([made_run(config.as_dict(), {})], tmp_path / "none.json")
+    runs = rates([made_run(config.as_dict(), {})], [tmp_path / "none.json"])
     assert runs.seconds(config) == pytest.approx(32.0)
     assert "clocks of finished runs" in runs.source
     claims = [
@@ -33,7 +33,7 @@ def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
     ]
     path = tmp_path / "training.json"
     path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
-    measured = rates([], path)
+    measured = rates([], [path])
     assert measured.seconds(config) == pytest.approx(24.0)
     assert "H200" in measured.source
     assert measured.seconds(SETTINGS["resnet50"]) is None
@@ -45,16 +45,16 @@ def test_what_the_benchmark_lacks_is_taken_from_the_runs(tmp_path):
     claims = [{"what": "an epoch of resnet18, tf32, baseline, s a run", "value": 0.2}]
     path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
     config, wide = SETTINGS["resnet18"], SETTINGS["wide_resnet28_10"]
-    assert rates([], path).seconds(config) == pytest.approx(20.0)
-    assert "clocks" not in rates([], path).source
-    found = rates([made_run(wide.as_dict(), {})], path)
+    assert rates([], [path]).seconds(config) == pytest.approx(20.0)
+    assert "clocks" not in rates([], [path]).source
+    found = rates([made_run(wide.as_dict(), {})], [path])
     assert found.seconds(config) == pytest.approx(20 + 2 * 20 / 30)  # judged as much faster as it trains
     assert found.seconds(wide) == pytest.approx(32.0)
     assert found.source.endswith("; wide_resnet28_10 bf16, judging by the clocks of finished runs, " + TOO_LONG)
     assert found.seconds(dataclasses.replace(config, shifts="none")) == pytest.approx(20.0)
     claims.append({"what": "ResNet-18 judges them, tf32, s", "value": 4.0})
     path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
-    assert rates([made_run(config.as_dict(), {})], path).source.endswith(f"on H200 ({path})")
+    assert rates([made_run(config.as_dict(), {})], [path]).source.endswith(f"on H200 ({path})")
 
 
 def test_networks_that_nobody_judged_yet_are_judged_as_much_slower_as_they_train(tmp_path):
@@ -67,7 +67,7 @@ def test_networks_that_nobody_judged_yet_are_judged_as_much_slower_as_they_train
         "ResNet-18 judges them, bf16, s": 3.0,
     }
     path.write_text(json.dumps({"claims": [{"what": what, "value": value} for what, value in claims.items()]}))
-    found = rates([], path)
+    found = rates([], [path])
     assert found.seconds(SETTINGS["resnet18"]) == pytest.approx(20 + 4)
     assert found.seconds(SETTINGS["resnet18_bf16"]) == pytest.approx(10 + 3)
     assert found.seconds(SETTINGS["wide_resnet28_10"]) == pytest.approx(50 + 3 * 5)
@@ -81,7 +81,7 @@ def test_runs_side_by_side_share_their_time_and_a_resumed_one_does_not_count():
     runs = [{**made_run({**config, "seed": seed}, {}), "ended": 100.0} for seed in range(4)]
     assert shares(runs) == [pytest.approx({"training": 7.5, "evaluation": 0.5})] * 4
     runs[0] |= {"seconds": {"training": 1.0, "evaluation": 2.0}}
-    found = rates(runs, Path("none.json"))
+    found = rates(runs, [])
     assert found.source == "by the clocks of finished runs"
     assert found.seconds(SETTINGS["resnet18"]) == pytest.approx(29 / 3 + 3 / 4)  # by three, then by four
 
@@ -89,10 +89,10 @@ def test_runs_side_by_side_share_their_time_and_a_resumed_one_does_not_count():
 def test_the_clocks_of_resumed_runs_do_not_count_even_where_they_are_half_of_all():
     config = SETTINGS["resnet18_float32"]
     runs = [made_run({**config.as_dict(), "seed": seed}, {}) for seed in range(4)]
-    whole = rates(runs, Path("none.json")).seconds(config)
+    whole = rates(runs, []).seconds(config)
     for run in runs[:2]:
         run["seconds"] = {**run["seconds"], "training": 1.0}
-    assert rates(runs, Path("none.json")).seconds(config) == pytest.approx(whole)
+    assert rates(runs, []).seconds(config) == pytest.approx(whole)
 
 
 def test_a_run_that_tells_its_stretches_counts_whole_and_what_lies_between_them_does_not():
@@ -106,12 +106,12 @@ def test_a_run_that_tells_its_stretches_counts_whole_and_what_lies_between_them_
     beside = {**made_run({**config.as_dict(), "seed": 1}, {}), "ended": 1032.0}  # from 1000 on
     assert minutes_of([resumed, beside]) == pytest.approx((15 + 32) / 60)
     assert shares([resumed, beside])[0] == pytest.approx({"training": 15 + 25 / 2, "evaluation": 2 / 2})
-    assert rates([resumed], Path("none.json")).seconds(config) == pytest.approx(42)
+    assert rates([resumed], []).seconds(config) == pytest.approx(42)
 
 
 def test_committed_runs_give_the_speed_that_the_benchmark_measured():
     runs = list(read_bundles(DOCS / "results/reproduction").values())
     assert sum(sum(each.values()) for each in shares(runs)) / 60 == pytest.approx(minutes_of(runs))
-    by_clock, measured = rates(runs, Path("none.json")), rates([], DOCS / "results/training-h200.json")
+    by_clock, measured = rates(runs, []), rates([], [DOCS / "results/training-h200.json"])
     for kind in [("resnet18", "tf32", False), ("resnet18", "tf32", True)]:
         assert by_clock.images_per_second[kind] == pytest.approx(measured.images_per_second[kind], rel=0.5)

@@ -1,6 +1,6 @@
 """What things cost and how exact they are on this machine: ratios from interleaved runs, never bare seconds."""
 
 from .claim import Claim
-from .suite import environment, measure, measure_calibration, measure_training
+from .suite import environment, measure, measure_calibration, measure_judging, measure_training
 
-__all__ = ["Claim", "environment", "measure", "measure_calibration", "measure_training"]
+__all__ = ["Claim", "environment", "measure", "measure_calibration", "measure_judging", "measure_training"]

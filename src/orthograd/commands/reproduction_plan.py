@@ -31,8 +31,8 @@ def print_reproduction_plan(console: Console, experiments: Sequence[Experiment],
     console.print(
         f"{len(whole)} runs to do. Minutes of the GPU: {minutes(whole, speed)} ({speed.source}).", soft_wrap=True
     )
-    if not MEASURED.is_file():
-        console.print(f"In the repository, where {MEASURED} lies, more is known of the minutes.", soft_wrap=True)
+    if not MEASURED[0].is_file():
+        console.print(f"In the repository, where {MEASURED[0]} lies, more is known of the minutes.", soft_wrap=True)
     if evidence.scale.departures:
         console.print(f"Not the paper's setting: {', '.join(evidence.scale.departures)}.", soft_wrap=True)
 

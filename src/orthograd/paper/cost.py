@@ -13,7 +13,7 @@ from typing import Any
 from ..training import ARMS, Config
 from .clocks import shares, with_whole_clocks
 
-MEASURED = Path("docs/results/training-h200.json")
+MEASURED = Path("docs/results/training-h200.json"), Path("docs/results/judging-h200.json")
 EPOCH = re.compile(r"an epoch of (?P<model>\S+), (?P<precision>\S+), (?P<arm>\S+), s a run")
 IMAGES = 5000
 """In the epoch that was measured; classes of CIFAR-10 and its training images."""
@@ -72,23 +72,23 @@ def images_of(config: Config) -> int:
     return config.epochs * (config.labels_per_class * CLASSES or ALL)
 
 
-def rates(records: Iterable[Mapping[str, Any]], measured: Path = MEASURED) -> Rates:
-    """From the record of a benchmark if there is one; what it lacks, from the clocks of runs that were done."""
-    if measured.is_file():
-        return _of_benchmark(json.loads(measured.read_text(encoding="utf-8")), measured).completed(_of_runs(records))
-    return _of_runs(records)
+def rates(records: Iterable[Mapping[str, Any]], measured: Iterable[Path] = MEASURED) -> Rates:
+    """From records of benchmarks if there are some; what they lack, from the clocks of runs that were done."""
+    found = {path: json.loads(path.read_text(encoding="utf-8")) for path in measured if path.is_file()}
+    return _of_benchmarks(found).completed(_of_runs(records)) if found else _of_runs(records)
 
 
-def _of_benchmark(found: Mapping[str, Any], path: Path) -> Rates:
+def _of_benchmarks(found: Mapping[Path, Mapping[str, Any]]) -> Rates:
     speeds: dict[Kind, float] = {}
     judging: dict[Judge, float] = {}
-    for claim in found["claims"]:
+    for claim in (claim for record in found.values() for claim in record["claims"]):
         if match := EPOCH.fullmatch(claim["what"]):
             speeds[match["model"], match["precision"], match["arm"] != "baseline"] = IMAGES / float(claim["value"])
         elif match := JUDGES.fullmatch(claim["what"]):
             judging["resnet18", match["precision"], "cifar10c"] = float(claim["value"])
-    device = found.get("environment", {}).get("device", "a GPU")
-    return Rates(speeds, judging, f"measured by `orthograd bench --training` on {device} ({path})")
+    devices = {record.get("environment", {}).get("device", "a GPU") for record in found.values()}
+    where = f"{' and '.join(sorted(devices))} ({', '.join(map(str, found))})"
+    return Rates(speeds, judging, f"measured by `orthograd bench` on {where}")
 
 
 def _of_runs(records: Iterable[Mapping[str, Any]]) -> Rates:
