@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import fnmatch
 import math
+import pickle
+import re
 
 import pytest
 import torch
@@ -220,6 +223,7 @@ BAD = [
     (ValueError, "project to be one of gradient, update, got 'weights'", {"project": "weights"}),
     (ValueError, "engine to be one of .*, got 'cuda'", {"engine": "cuda"}),
     (TypeError, "renormalize to be True or False, got 'yes'", {"renormalize": "yes"}),
+    (TypeError, "decoupled_decay to be True, False or None, got 'yes'", {"decoupled_decay": "yes"}),
     (TypeError, "unexpected keyword argument 'renormalise'", {"renormalise": True}),
     (TypeError, "class of torch.optim.Optimizer, got <class 'int'>", lambda: orthograd.orthogonal(int)),
     (TypeError, "unexpected keyword argument", lambda: orthograd.orthogonal(optim.SGD, granularty="row")),
@@ -258,3 +262,254 @@ def test_a_weight_of_another_shape_than_its_gradient_is_named():
     orthograd.attach(optimizer)
     with pytest.raises(ValueError, match=r"shape of its weight, torch.Size\(\[4, 3\]\), got torch.Size\(\[2, 3\]\)"):
         optimizer.step()
+
+
+def two_layers():
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+BY_NAME = [
+    lambda name, p: "2." in name,
+    lambda name, p: name.startswith("2."),
+    lambda name, p: name == "2.weight",
+    lambda name, p: name in {"2.weight"},
+    lambda name, p: name in ["2.weight"],
+    lambda name, p: name[0] == "2",
+    lambda name, p: bool(name),
+    lambda name, p: bool(re.search(r"^2\.", name)),
+    lambda name, p: fnmatch.fnmatch(name, "2.*"),
+    lambda name, p: f"{name}".endswith("weight"),
+]
+UNNAMED = {
+    "attach": lambda model, where: orthograd.attach(optim.SGD(model.parameters(), lr=0.1), where=where),
+    "orthogonal": lambda model, where: orthograd.orthogonal(optim.SGD, where=where)(model.parameters(), lr=0.1),
+    "orthogonalize_": lambda model, where: orthograd.orthogonalize_(model.parameters(), where=where),
+}
+
+
+@pytest.mark.parametrize("form", UNNAMED)
+@pytest.mark.parametrize("where", BY_NAME)
+def test_a_predicate_by_name_is_refused_where_nobody_named_the_parameters(form, where):
+    with pytest.raises(ValueError, match=r"where uses the name of the parameter of shape \(5, 4\).*named_parameters"):
+        UNNAMED[form](two_layers(), where)
+
+
+def test_a_predicate_may_ask_for_names_of_named_parameters_alone():
+    model, extra = two_layers(), nn.Parameter(torch.randn(2, 2))
+    named = {"named_parameters": list(model.named_parameters()), "where": lambda name, p: "2." in name}
+    orthograd.attach(optim.SGD(model.parameters(), lr=0.1), **named)
+    with pytest.raises(ValueError, match=r"shape \(2, 2\), which is not known"):
+        orthograd.attach(optim.SGD([*model.parameters(), extra], lr=0.1), **named)
+
+
+def test_errors_of_a_predicate_are_its_own():
+    model = two_layers()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        orthograd.attach(optimizer, named_parameters=model.named_parameters(), where=lambda name, p: p.ndim + "1")
+    with pytest.raises(AttributeError, match="dims"):
+        orthograd.attach(optimizer, where=lambda name, p: p.dims > 1)
+
+
+def test_names_of_another_copy_of_the_model_are_refused():
+    model = two_layers()
+    with pytest.raises(ValueError, match=r"none of the 4 named_parameters is a parameter of this SGD.*another"):
+        orthograd.attach(
+            optim.SGD(model.parameters(), lr=0.1), named_parameters=copy.deepcopy(model).named_parameters()
+        )
+    with pytest.raises(ValueError, match="none of the 0 named_parameters"):  # a generator that was read before
+        orthograd.attach(optim.SGD(model.parameters(), lr=0.1), named_parameters=iter(()))
+    with pytest.raises(TypeError, match=r"named_parameters to be pairs \(name, parameter\), got Parameter"):
+        orthograd.attach(optim.SGD(model.parameters(), lr=0.1), named_parameters=model.parameters())
+
+
+def test_the_bare_operation_takes_named_parameters():
+    model = two_layers()
+    model(torch.randn(3, 4)).square().sum().backward()
+    before = {name: p.grad.clone() for name, p in model.named_parameters()}
+    orthograd.orthogonalize_(model.named_parameters(), where=lambda name, p: name.startswith("2."))
+    assert torch.equal(model[0].weight.grad, before["0.weight"])
+    assert cosine(model[2].weight.grad, model[2].weight) < 1e-6 < cosine(before["2.weight"], model[2].weight)
+
+
+def test_the_handle_says_how_many_parameters_it_acts_on():
+    model = two_layers()
+    optimizer = optim.SGD([*model.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
+    assert "attached to SGD: 4 of 5 parameters" in repr(orthograd.attach(optimizer))
+    some = orthograd.attach(optim.SGD(model.parameters(), lr=0.1), where=lambda name, p: p.ndim > 1)
+    assert "2 of 4 parameters" in repr(some)
+
+
+def test_a_predicate_is_asked_again_when_a_parameter_is_unfrozen():
+    model = two_layers()
+    model[0].weight.requires_grad_(False)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    handle = orthograd.attach(optimizer, where=lambda name, p: p.requires_grad)
+    assert "3 of 4 parameters" in repr(handle)
+    model[0].weight.requires_grad_(True)
+    before = model[0].weight.detach().clone()
+    model(torch.randn(3, 4)).square().sum().backward()
+    optimizer.step()
+    assert cosine(model[0].weight.grad, before) < 1e-6
+    assert "4 of 4 parameters" in repr(handle)
+
+
+def test_an_id_that_is_used_again_brings_no_name_with_it():
+    model = two_layers()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    extra = nn.Parameter(torch.randn(2, 2))
+    handle = orthograd.attach(
+        optimizer,
+        named_parameters=[*model.named_parameters(), ("head", extra)],
+        where=lambda name, p: name == "head" or p.ndim > 1,
+    )
+    del extra
+    later = [nn.Parameter(torch.randn(2)) for _ in range(50)]  # one of them most likely where the head was
+    optimizer.add_param_group({"params": later})
+    with pytest.raises(ValueError, match="not known"):
+        repr(handle)
+
+
+def test_lazy_modules_are_projected_once_they_have_their_shape():
+    model = nn.Sequential(nn.LazyLinear(5), nn.Linear(5, 3))
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    handle = orthograd.attach(optimizer, where=lambda name, p: p.ndim > 1)
+    assert "1 of 4 parameters" in repr(handle)
+    model(torch.randn(3, 4)).square().sum().backward()
+    before = model[0].weight.detach().clone()
+    optimizer.step()
+    assert cosine(model[0].weight.grad, before) < 1e-6
+
+
+@pytest.mark.parametrize("form", ["attach", "orthogonal"])
+def test_a_predicate_that_cannot_be_pickled_says_so(form):
+    made, where = parameters((3, 3)), lambda name, p: p.ndim > 1
+    if form == "attach":
+        optimizer = optim.SGD(made, lr=0.1)
+        orthograd.attach(optimizer, where=where)
+    else:
+        optimizer = orthograd.orthogonal(optim.SGD, where=where)(made, lr=0.1)
+    with pytest.raises(pickle.PicklingError, match=r"where=.*lambda.*at the top of a module.*state_dict"):
+        pickle.dumps(optimizer)
+    copy.deepcopy(optimizer)
+
+
+def test_differentiable_steps_are_refused_with_a_way_out():
+    optimizer = optim.SGD(parameters((3, 3)), lr=0.1, differentiable=True)
+    with pytest.raises(ValueError, match=r"differentiable=True.*orthograd\.projection\.orthogonal_gradient"):
+        orthograd.attach(optimizer)
+    with pytest.raises(ValueError, match="differentiable=True"):
+        orthograd.OrthoGrad(parameters((3, 3)), optim.Adam, lr=0.1, differentiable=True)
+    # The way out is one: autograd follows it.
+    pair = [torch.randn(4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    assert torch.autograd.gradcheck(orthogonal_gradient, pair)
+
+
+class SAM(optim.Optimizer):
+    """Sharpness-aware minimization as most write it: up, gradient there, down again, and a step of the base."""
+
+    def __init__(self, params, base=optim.SGD, rho=0.5, **options):
+        super().__init__(params, {"rho": rho, **options})
+        self.base_optimizer = base(self.param_groups, **options)
+        self.param_groups = self.base_optimizer.param_groups
+
+    @torch.no_grad()
+    def first_step(self):
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["before"] = p.detach().clone()
+            p.add_(p.grad, alpha=self.param_groups[0]["rho"])
+
+    @torch.no_grad()
+    def second_step(self):
+        for p in self.param_groups[0]["params"]:
+            p.data = self.state[p]["before"]
+        self.base_optimizer.step()
+
+    def step(self, closure=None):
+        self.first_step()
+        self.zero_grad()
+        with torch.enable_grad():
+            closure()
+        self.second_step()
+
+
+def sam_step(optimizer, model, *, has_closure):
+    """A whole step of SAM; returns weights before it and the gradients that the base optimizer was given."""
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model, 0)
+        loss.backward()
+        return loss
+
+    closure()
+    if has_closure:
+        optimizer.step(closure)
+    else:
+        optimizer.first_step(), closure(), optimizer.second_step()
+    return [(p.grad, b) for p, b in zip(model.parameters(), before, strict=True) if p.numel() > 1]
+
+
+@pytest.mark.parametrize("has_closure", [True, False])
+@pytest.mark.parametrize("home", ["usual", "pytorch_optimizer SAM", "pytorch_optimizer WSAM"])
+def test_sam_is_projected_at_the_weights_of_its_step(home, has_closure):
+    model = network()
+    if home == "usual":
+        optimizer = SAM(model.parameters(), lr=0.1, momentum=0.9)
+    else:
+        package, name = home.split()
+        kind = getattr(pytest.importorskip(package), name)
+        extra = {"model": model} if name == "WSAM" else {}
+        optimizer = kind(params=model.parameters(), base_optimizer=optim.SGD, lr=0.1, **extra)
+    orthograd.attach(optimizer)
+    for gradient, weight in sam_step(optimizer, model, has_closure=has_closure):
+        assert cosine(gradient, weight) < 1e-6
+
+
+def test_a_sam_without_an_optimizer_inside_is_refused():
+    class Alone(SAM):
+        def __init__(self, params):
+            super().__init__(params, lr=0.1)
+            del self.base_optimizer
+
+    with pytest.raises(ValueError, match=r"Alone moves weights by first_step and second_step.*base_optimizer"):
+        orthograd.attach(Alone(parameters((3, 3))))
+
+
+def test_an_optimizer_that_moves_weights_before_its_closure_is_refused():
+    class Perturbing(optim.SGD):
+        @torch.no_grad()
+        def step(self, closure):
+            for p in self.param_groups[0]["params"]:
+                p.data.add_(p.grad)
+            with torch.enable_grad():
+                closure()
+
+    model = network()
+    optimizer = Perturbing(model.parameters(), lr=0.1)
+    orthograd.attach(optimizer)
+    loss_of(model, 0).backward()
+    with pytest.raises(ValueError, match=r"Perturbing moves the weights before it calls its closure.*Attach"):
+        optimizer.step(lambda: loss_of(model, 0).backward())
+
+
+def test_post_local_sgd_is_projected():
+    from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    class Alone(ModelAverager):
+        """Averages over one process, which has nothing to average."""
+
+        def __init__(self):
+            self.step = 0
+
+        def average_parameters(self, params):
+            self.step += 1
+
+    made = parameters((5, 4))
+    before = made[0].detach().clone()
+    optimizer = PostLocalSGDOptimizer(optim.SGD(made, lr=0.1), Alone())
+    orthograd.attach(optimizer)
+    optimizer.step()
+    assert cosine(made[0].grad, before) < 1e-6

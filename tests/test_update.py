@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import pytest
 import torch
@@ -79,8 +80,8 @@ def test_coupled_decay_is_part_of_the_update():
     assert abs(float((weight.detach() * before).sum() / before.square().sum()) - 1) < 1e-12
 
 
-@pytest.mark.parametrize("said", [True, False])
-def test_the_user_can_say_whether_decay_is_decoupled(said):
+@pytest.mark.parametrize("said", [True, False, None])
+def test_the_user_can_say_whether_decay_is_decoupled_or_leave_it_to_be_measured(said):
     class Decaying(optim.SGD):
         """An optimizer of someone's own, whose decay torch knows nothing of."""
 
@@ -96,7 +97,115 @@ def test_the_user_can_say_whether_decay_is_decoupled(said):
     weight.grad = torch.randn_like(weight)
     optimizer.step()
     along = float((weight.detach() * before).sum() / before.square().sum())
-    assert abs(along - (0.97 if said else 1.0)) < 1e-12
+    assert abs(along - (1.0 if said is False else 0.97)) < 1e-12
+
+
+def share_lost(optimizer, weight, **options):
+    """By how much three steps with ``project="update"`` shrink a weight, over lr · weight_decay (· Prodigy's d)."""
+    orthograd.attach(optimizer, project="update", **options)
+    (group,) = optimizer.param_groups
+    ratios = []
+    for _ in range(3):
+        before, expected = weight.detach().clone(), group["lr"] * group["weight_decay"] * group.get("d", 1.0)
+        weight.grad = torch.randn_like(weight)
+        optimizer.step()
+        along = (weight.detach() * before).sum() / before.square().sum()
+        ratios.append(float((1 - along) / expected))
+    return ratios
+
+
+OTHERS = {
+    "pytorch_optimizer Lion": {"lr": 0.1},
+    "pytorch_optimizer SGDW": {"lr": 0.1, "momentum": 0.9},
+    "pytorch_optimizer AdamP": {"lr": 0.1},
+    "pytorch_optimizer Prodigy": {"lr": 1.0},
+    "transformers.optimization Adafactor": {"lr": 0.1, "relative_step": False, "scale_parameter": False},
+}
+
+
+def of_another_package(name, weight, **options):
+    home, kind = name.split()
+    return getattr(pytest.importorskip(home), kind)([weight], weight_decay=0.3, **options)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_decoupled_decay_of_other_packages_stays(name):
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    optimizer = of_another_package(name, weight, **OTHERS[name])
+    assert share_lost(optimizer, weight) == pytest.approx([1, 1, 1], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_decoupled_decay_of_8_bit_adamw_stays():
+    weight = torch.nn.Parameter(torch.randn(64, 128))
+    optimizer = of_another_package("torchao.optim AdamW8bit", weight, lr=0.1)
+    assert share_lost(optimizer, weight) == pytest.approx([1, 1, 1], rel=1e-3)
+
+
+def test_coupled_decay_of_other_packages_is_part_of_the_update():
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    optimizer = of_another_package("pytorch_optimizer Lion", weight, lr=0.1, weight_decouple=False)
+    assert share_lost(optimizer, weight) == pytest.approx([0, 0, 0], abs=1e-9)
+
+
+UNMEASURABLE = {
+    "a rate that follows the weight": ("transformers.optimization Adafactor", {"lr": 0.1, "relative_step": False}),
+    "no rate at all": ("transformers.optimization Adafactor", {}),
+    "decay without the rate": ("pytorch_optimizer Lion", {"lr": 0.1, "fixed_decay": True}),
+}
+
+
+@pytest.mark.parametrize("name", UNMEASURABLE)
+def test_decay_that_cannot_be_told_from_the_update_is_refused_before_any_step(name):
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    kind, options = UNMEASURABLE[name]
+    optimizer = of_another_package(kind, weight, **options)
+    with pytest.raises(ValueError, match=r"which part of a step of \w+ is weight decay.*decoupled_decay=True"):
+        orthograd.attach(optimizer, project="update")
+    orthograd.attach(optimizer, project="update", decoupled_decay=False).remove()
+    orthograd.attach(optimizer)
+
+
+def test_decay_at_no_rate_is_refused_though_said_to_be_decoupled():
+    weight = torch.nn.Parameter(torch.randn(6, 5))
+    optimizer = of_another_package("transformers.optimization Adafactor", weight)
+    with pytest.raises(ValueError, match="its learning rate is None"):
+        orthograd.attach(optimizer, project="update", decoupled_decay=True)
+
+
+def test_decay_is_measured_for_subclasses_too():
+    lion = pytest.importorskip("pytorch_optimizer").Lion
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    before = weight.detach().clone()
+    optimizer = orthograd.orthogonal(lion, project="update")([weight], lr=0.1, weight_decay=0.3)
+    weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    assert float((weight.detach() * before).sum() / before.square().sum()) == pytest.approx(0.97, abs=1e-9)
+    assert type(pickle.loads(pickle.dumps(optimizer))) is type(optimizer)  # though Lion has a metaclass of its own
+
+
+def test_measuring_leaves_the_optimizer_and_the_dice_alone():
+    weight = torch.nn.Parameter(torch.randn(6, 5))
+    before, dice = weight.detach().clone(), torch.get_rng_state()
+    optimizer = of_another_package("pytorch_optimizer Lion", weight, lr=0.1)
+    group = {key: value for key, value in optimizer.param_groups[0].items() if key != "params"}
+    orthograd.attach(optimizer, project="update")
+    assert torch.equal(weight, before)
+    assert torch.equal(torch.get_rng_state(), dice)
+    assert not optimizer.state
+    assert {key: value for key, value in optimizer.param_groups[0].items() if key != "params"} == group
+
+
+def test_copies_of_replaced_parameters_are_given_back():
+    first, second = (torch.nn.Parameter(torch.randn(3, 3)) for _ in range(2))
+    optimizer = optim.SGD([first], lr=0.1)
+    handle = orthograd.attach(optimizer, project="update")
+    for parameter in (first, second):
+        optimizer.param_groups[0]["params"] = [parameter]
+        parameter.grad = torch.randn(3, 3)
+        optimizer.step()
+    (updates,) = handle._updates.values()
+    assert list(updates._before) == [id(second)]
 
 
 def test_renormalized_update_is_as_long_as_the_base_made_it():

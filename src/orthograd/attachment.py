@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from .engine import Projector
+from .engine.capture import is_capturing
+from .engine.sharded import local
 from .options import Options
-from .partition import Partition, Segments, Where, project_gradients_
-from .update import Updates
+from .partition import UNKNOWN, Partition, Segments, Where, project_gradients_
+from .projection import as_real
+from .update import Decay, Updates
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -22,10 +27,12 @@ class Attachment:
 
     def __init__(self, optimizer: Optimizer, partition: Partition):
         self.optimizer, self.partition = optimizer, partition
-        self.partition.segments(optimizer.param_groups)  # an error in a group's options shows now, not in a step
         self._projectors: dict[Options, Projector] = {}
-        self._updates: dict[Options, Updates] = defaultdict(Updates)
+        self._updates: dict[Options, Updates] = {}
+        self._decay = Decay(optimizer)
         self._stepping: dict[Options, Segments] = {}
+        self._has_stepped = False
+        self._check()
         # torch.compile leaves the hooks alone and compiles the base step: its kernels could not do better than ours.
         before, after = torch.compiler.disable(self._before_step), torch.compiler.disable(self._after_step)
         before.attachment = self
@@ -36,6 +43,23 @@ class Attachment:
         ]
         # copy.deepcopy and pickle drop hooks. They ask the object how to copy it, and are told here.
         optimizer.__reduce_ex__ = self._reduce  # type: ignore[method-assign, assignment]
+
+    def _check(self) -> None:
+        """Raise now, not in a step, for what cannot work."""
+        if any(group.get("differentiable") for group in self.optimizer.param_groups):
+            raise ValueError(
+                "⊥Grad projects outside of autograd, so that gradients through steps of an optimizer with "
+                "differentiable=True would be wrong. Write such a step with orthograd.projection.orthogonal_gradient, "
+                "which autograd follows."
+            )
+        if all(hasattr(self.optimizer, name) for name in ("first_step", "second_step")):
+            raise ValueError(
+                f"{type(self.optimizer).__name__} moves weights by first_step and second_step, which ⊥Grad cannot "
+                f"follow. It can where a base_optimizer takes the second step, as in most implementations of SAM."
+            )
+        for options, segments in self.partition.segments(self.optimizer.param_groups).items():
+            if options.project == "update":
+                self._decay.shares(options, segments)
 
     @property
     def is_attached(self) -> bool:
@@ -57,7 +81,10 @@ class Attachment:
 
     def __repr__(self) -> str:
         state = "attached to" if self.is_attached else "removed from"
-        return f"<⊥Grad {state} {type(self.optimizer).__name__}: {self.partition.options}>"
+        groups = self.optimizer.param_groups
+        projected = sum(len(vector) for vectors in self.partition.segments(groups).values() for vector in vectors)
+        counts = f"{projected} of {sum(len(group['params']) for group in groups)} parameters"
+        return f"<⊥Grad {state} {type(self.optimizer).__name__}: {counts}, {self.partition.options}>"
 
     def project_gradients_(self) -> None:
         """Project the gradients that the parameters hold now, as the next step would."""
@@ -69,10 +96,13 @@ class Attachment:
                 project_gradients_(segments, options, self._projector(options))
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        if not self._has_stepped:
+            self.partition.forget()  # FSDP1 may have come after attach
         self._stepping = self.partition.segments(optimizer.param_groups)
         for options, segments in self._stepping.items():
             if options.project == "update":
-                self._updates[options].remember(segments)
+                shares = self._decay.shares(options, segments)
+                self._updates.setdefault(options, Updates()).remember(segments, shares)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
         if not callable(closure):
             self._project_gradients_(self._stepping)
@@ -83,12 +113,22 @@ class Attachment:
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for options, segments in self._stepping.items():
             if options.project == "update":
-                self._updates[options].project_(optimizer, options, segments, self._projector(options))
+                self._updates[options].project_(optimizer, segments, self._projector(options))
+        self._has_stepped = True
 
     def _projecting(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """A closure computes gradients anew, as often as the optimizer likes: project them each time."""
+        sums = None if self._has_stepped or is_capturing() else _sums(self._stepping)
 
         def projecting_closure() -> Any:
+            nonlocal sums
+            if sums is not None and sums != _sums(self._stepping):
+                raise ValueError(
+                    f"{type(self.optimizer).__name__} moves the weights before it calls its closure, as SAM does, so "
+                    f"that gradients would be projected at weights which are not those of the step. Attach ⊥Grad to "
+                    f"the optimizer inside of it that takes the step."
+                )
+            sums = None
             loss = closure()
             self.project_gradients_()
             return loss
@@ -109,9 +149,29 @@ class Attachment:
         return {**state_dict, "param_groups": [{**now, **then} for now, then in zip(kept, saved, strict=True)]}
 
     def _reduce(self, protocol: int) -> tuple[Any, ...]:
-        names = [self.partition.names.get(id(p), "") for group in self.optimizer.param_groups for p in group["params"]]
-        choice = self.partition.options, self.partition.where, names
+        names = [None if name is UNKNOWN else name for name in self.partition.names(self.optimizer.param_groups)]
+        choice = self.partition.options, Shipped(self.partition.where), names
         return _restored, (type(self.optimizer), self.optimizer.__getstate__(), *choice)
+
+
+class Shipped:
+    """A predicate on its way into a copy or a pickle, which says what to do where it cannot be pickled."""
+
+    def __init__(self, where: Where | None):
+        self.where = where
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Shipped:
+        return Shipped(copy.deepcopy(self.where, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            pickle.dumps(self.where)
+        except Exception as error:
+            raise pickle.PicklingError(
+                f"where={self.where!r} cannot be pickled, and so this optimizer cannot: define the function at the top "
+                f"of a module, or save optimizer.state_dict() instead"
+            ) from error
+        return Shipped, (self.where,)
 
 
 def projector_for(options: Options) -> Projector:
@@ -126,13 +186,19 @@ def attachment_of(optimizer: Optimizer) -> Attachment | None:
 
 
 def _restored(
-    kind: type[Optimizer], state: dict[str, Any], options: Options, where: Where | None, names: list[str]
+    kind: type[Optimizer], state: dict[str, Any], options: Options, where: Shipped, names: list[str | None]
 ) -> Optimizer:
     """A copy or an unpickled optimizer, with ⊥Grad attached as it was."""
     optimizer = kind.__new__(kind)
     optimizer.__setstate__(state)
     if attachment_of(optimizer) is None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        partition = Partition(options, where, dict(zip(map(id, parameters), names, strict=True)))
-        Attachment(optimizer, partition)
+        named = [(name, p) for name, p in zip(names, parameters, strict=True) if name is not None]
+        Attachment(optimizer, Partition(options, where.where, named))
     return optimizer
+
+
+def _sums(divided: dict[Options, Segments]) -> list[float]:
+    """One number a parameter, which tells whether it was changed."""
+    parameters: list[Tensor] = [p for segments in divided.values() for segment in segments for p in segment]
+    return [float(as_real(local(p.detach())).sum(dtype=torch.float64).nan_to_num()) for p in parameters]

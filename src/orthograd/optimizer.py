@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .attachment import Attachment, attachment_of, projector_for
+from .attachment import Attachment, Shipped, attachment_of, projector_for
 from .options import Options
 from .partition import Partition, Where, project_gradients_
 
@@ -37,14 +37,24 @@ def attach(
         project: "gradient" (the paper) or "update": what the optimizer does to the weight, momentum and all.
             Costs one copy of the weights.
         where: called with (name, parameter); False leaves that parameter alone. Names come from the optimizer if
-            it was built from ``named_parameters()``, or from the next argument.
-        named_parameters: ``model.named_parameters()``, for ``where``.
+            it was built from ``named_parameters()``, or from the next argument. Asked again for all parameters when
+            one is added, replaced, frozen or unfrozen. With a lambda the optimizer object cannot be pickled; its
+            ``state_dict`` can.
+        named_parameters: ``model.named_parameters()``, for ``where``. Of the model that this optimizer trains.
         scalars: project one-element tensors too. They have no orthogonal direction and would never change again.
         decoupled_decay: whether ``weight_decay`` acts on the weight itself, as in AdamW, and so stays out of
-            ``project="update"``. None: known for torch's optimizers and wherever a param group says so.
+            ``project="update"``. None: known for torch's optimizers, measured for others by a few steps on weights of
+            their own.
         engine: "auto", or force "reference", "torch" or "triton".
 
     A param group can differ: ``{"params": …, "orthogonal": False}``, or ``"orthogonal": {"granularity": "row"}``.
+    SAM and other wrappers: ⊥Grad is attached to the optimizer inside, which takes the step.
+
+    Raises:
+        TypeError: for what is no optimizer.
+        ValueError: if ⊥Grad is attached already; if ``where`` uses names that nobody gave; for FSDP1's flat
+            parameters, ``differentiable=True``, a SAM without an optimizer inside; with ``project="update"`` for weight
+            decay that is neither coupled nor ηλ.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -55,8 +65,7 @@ def attach(
     optimizer = _innermost(optimizer)
     if attachment_of(optimizer) is not None:
         raise ValueError(f"⊥Grad is already attached to this {type(optimizer).__name__}: remove() its handle first")
-    names = {id(parameter): name for name, parameter in named_parameters or ()}
-    return Attachment(optimizer, Partition(options, where, names))
+    return Attachment(optimizer, Partition(options, where, _named(optimizer, named_parameters)))
 
 
 class _OrthogonalClass(type):
@@ -92,10 +101,20 @@ def _orthogonal(base: type[Optimizer], options: Options, where: Where | None) ->
         "__doc__": f"{base.__name__} with ⊥Grad steps.",
     }
     body["made_by"] = base, options, where
-    return cast(type[Optimizer], _OrthogonalClass(f"Ortho{base.__name__}", (base,), body))
+    return cast(type[Optimizer], _metaclass(type(base))(f"Ortho{base.__name__}", (base,), body))
 
 
-copyreg.pickle(_OrthogonalClass, lambda made: (_orthogonal, made.made_by))  # type: ignore[arg-type,return-value]
+def _metaclass(of_base: type) -> Any:
+    """The metaclass for subclasses of a class with another one, such as an abstract base class."""
+    kind: Any = _OrthogonalClass
+    if of_base is not type:
+        kind = type(kind.__name__, (kind, of_base), {})
+    copyreg.pickle(kind, lambda made: (_made_again, (*made.made_by[:2], Shipped(made.made_by[2]))))
+    return kind
+
+
+def _made_again(base: type[Optimizer], options: Options, where: Shipped) -> type[Optimizer]:
+    return _orthogonal(base, options, where.where)
 
 
 def OrthoGrad(
@@ -116,7 +135,7 @@ def OrthoGrad(
 
 
 def orthogonalize_(
-    parameters: Iterable[Tensor] | Tensor,
+    parameters: Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Tensor,
     *,
     renormalize: bool = True,
     granularity: str = "tensor",
@@ -126,7 +145,8 @@ def orthogonalize_(
 ) -> None:
     """Project the gradients that parameters hold, in place: the bare operation, for training loops of one's own.
 
-    Options are those of `attach`; "group" and "model" both mean all the given parameters as one vector.
+    Options are those of `attach`; "group" and "model" both mean all the given parameters as one vector. For a ``where``
+    by name give ``model.named_parameters()``.
 
     >>> weight = torch.nn.Parameter(torch.tensor([0.0, 2.0]))
     >>> weight.grad = torch.tensor([3.0, 4.0])
@@ -135,21 +155,48 @@ def orthogonalize_(
     tensor([5., 0.])
     """
     options = Options(renormalize, granularity, scalars=scalars, engine=engine)
-    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    given: list[Any] = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    named = [item for item in given if _is_named(item)]
+    given = [item[1] if _is_named(item) else item for item in given]
     wrong = next((item for item in given if not isinstance(item, Tensor)), None)
     if wrong is not None or not given:
         raise TypeError(f"expected parameters, got {'none' if not given else repr(wrong)}")
-    segments = Partition(options, where).segments([{"params": given}]).get(options, [])
+    segments = Partition(options, where, named).segments([{"params": given}]).get(options, [])
     project_gradients_(segments, options, _shared_projector(options))
 
 
 _shared_projector = cache(projector_for)
 
 
+def _is_named(item: Any) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], Tensor)
+
+
+def _named(optimizer: Optimizer, named_parameters: Iterable[Any] | None) -> list[tuple[str, Tensor]]:
+    """The names that the user gave, checked: at least one must be of a parameter that the optimizer has."""
+    named = list(named_parameters or ())
+    if wrong := [item for item in named if not _is_named(item)]:
+        raise TypeError(f"expected named_parameters to be pairs (name, parameter), got {wrong[0]!r}")
+    members = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if named_parameters is not None and not any(id(parameter) in members for _, parameter in named):
+        raise ValueError(
+            f"none of the {len(named)} named_parameters is a parameter of this {type(optimizer).__name__}: expected "
+            f"those of the model that it trains, got those of another one"
+        )
+    return named
+
+
 def _innermost(optimizer: Any) -> Optimizer:
-    """The optimizer that takes the steps: Accelerate and Lightning wrap it."""
-    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
-        optimizer = optimizer.optimizer
+    """The optimizer that takes the steps: Accelerate, Lightning and SAM wrap it."""
+    while (inner := _inside(optimizer)) is not None:
+        optimizer = inner
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, got {optimizer!r}")
     return optimizer
+
+
+def _inside(optimizer: Any) -> Optimizer | None:
+    # PostLocalSGDOptimizer has no hooks of its own. ZeroRedundancyOptimizer has, and sees all parameters.
+    names = ["optimizer", "base_optimizer"] + ["optim"] * (not hasattr(optimizer, "_optimizer_step_pre_hooks"))
+    inner = (getattr(optimizer, name, None) for name in names)
+    return next((each for each in inner if isinstance(each, Optimizer)), None)

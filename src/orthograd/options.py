@@ -31,6 +31,8 @@ class Options:
         for name in ("renormalize", "scalars"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"expected {name} to be True or False, got {getattr(self, name)!r}")
+        if not isinstance(self.decoupled_decay, bool | None):
+            raise TypeError(f"expected decoupled_decay to be True, False or None, got {self.decoupled_decay!r}")
 
     def for_group(self, group: Mapping[str, Any]) -> Options | None:
         """The options of a parameter group by its key ``"orthogonal"``; None if it wants no ⊥Grad.

@@ -141,3 +141,25 @@ def test_fully_sharded_model_agrees_with_one_process():
 @pytest.mark.parametrize("case", [tensor_parallel, uneven_and_empty, parallel_gradient_is_zero_on_every_rank])
 def test_two_processes_agree_with_one(case):
     on_ranks(RANKS, case)  # raises with the traceback of a rank whose assertion failed
+
+
+def flat_parameters_are_refused():
+    for use_orig_params in (True, False):
+        model = fsdp.FullyShardedDataParallel(network(), use_orig_params=use_orig_params, device_id=torch.device("cpu"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for options in ({}, {"project": "update"}):
+            with pytest.raises(ValueError, match=r"FSDP1.*fully_shard \(FSDP2\)"):
+                orthograd.attach(optimizer, **options)
+        with pytest.raises(ValueError, match="FSDP1"):
+            orthograd.orthogonalize_(model.parameters())
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    orthograd.attach(optimizer)
+    sharded = fsdp.FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+    sharded(batch(0)).square().sum().backward()
+    with pytest.raises(ValueError, match="FSDP1"):  # sharded after attach
+        optimizer.step()
+
+
+def test_flat_parameters_of_fsdp1_are_refused():
+    on_ranks(RANKS, flat_parameters_are_refused)
