@@ -477,10 +477,14 @@ def test_a_sam_without_an_optimizer_inside_is_refused():
         orthograd.attach(Alone(parameters((3, 3))))
 
 
-def test_an_optimizer_that_moves_weights_before_its_closure_is_refused():
+@pytest.mark.parametrize("calls_before", [0, 1])
+def test_an_optimizer_that_calls_its_closure_at_other_weights_is_refused(calls_before):
     class Perturbing(optim.SGD):
         @torch.no_grad()
         def step(self, closure):
+            with torch.enable_grad():
+                for _ in range(calls_before):
+                    closure()
             for p in self.param_groups[0]["params"]:
                 p.data.add_(p.grad)
             with torch.enable_grad():
@@ -490,8 +494,20 @@ def test_an_optimizer_that_moves_weights_before_its_closure_is_refused():
     optimizer = Perturbing(model.parameters(), lr=0.1)
     orthograd.attach(optimizer)
     loss_of(model, 0).backward()
-    with pytest.raises(ValueError, match=r"Perturbing moves the weights before it calls its closure.*Attach"):
+    with pytest.raises(ValueError, match=r"Perturbing calls its closure at weights that are not.*orthogonalize_"):
         optimizer.step(lambda: loss_of(model, 0).backward())
+
+
+def test_acting_on_nothing_is_said():
+    model = two_layers()
+    with pytest.warns(UserWarning, match="⊥Grad acts on none of the parameters of this SGD"):
+        orthograd.attach(optim.SGD(model.parameters(), lr=0.1), where=lambda name, p: p.ndim > 2)
+
+
+def test_parameters_that_were_named_can_still_be_swapped():
+    model = two_layers()
+    orthograd.attach(optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters())
+    torch.utils.swap_tensors(model[0].weight, nn.Parameter(torch.randn(5, 4)))  # refused where a weakref is
 
 
 def test_post_local_sgd_is_projected():

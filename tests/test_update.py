@@ -196,6 +196,23 @@ def test_measuring_leaves_the_optimizer_and_the_dice_alone():
     assert {key: value for key, value in optimizer.param_groups[0].items() if key != "params"} == group
 
 
+def test_updates_are_projected_though_the_step_drops_its_gradients():
+    class Dropping(optim.SGD):
+        def step(self, closure=None):
+            with torch.no_grad():
+                for p in self.param_groups[0]["params"]:
+                    p.sub_(p.grad, alpha=0.1)
+                    p.grad = None
+
+    weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
+    before = weight.detach().clone()
+    optimizer = Dropping([weight])
+    orthograd.attach(optimizer, project="update")
+    weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    assert cosine(weight.detach() - before, before) < 1e-12
+
+
 def test_copies_of_replaced_parameters_are_given_back():
     first, second = (torch.nn.Parameter(torch.randn(3, 3)) for _ in range(2))
     optimizer = optim.SGD([first], lr=0.1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from .engine import Projector
@@ -57,9 +59,13 @@ class Attachment:
                 f"{type(self.optimizer).__name__} moves weights by first_step and second_step, which ⊥Grad cannot "
                 f"follow. It can where a base_optimizer takes the second step, as in most implementations of SAM."
             )
-        for options, segments in self.partition.segments(self.optimizer.param_groups).items():
+        divided = self.partition.segments(self.optimizer.param_groups)
+        for options, segments in divided.items():
             if options.project == "update":
                 self._decay.shares(options, segments)
+        if not divided and not any(is_lazy(p) for group in self.optimizer.param_groups for p in group["params"]):
+            name = type(self.optimizer).__name__
+            warnings.warn(f"⊥Grad acts on none of the parameters of this {name}: nothing will change", stacklevel=4)
 
     @property
     def is_attached(self) -> bool:
@@ -118,17 +124,17 @@ class Attachment:
 
     def _projecting(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """A closure computes gradients anew, as often as the optimizer likes: project them each time."""
-        sums = None if self._has_stepped or is_capturing() else _sums(self._stepping)
+        # LBFGS searches along a line and learns from every gradient on it.
+        is_known = self._has_stepped or is_capturing() or isinstance(self.optimizer, torch.optim.LBFGS)
+        sums = None if is_known else _sums(self._stepping)
 
         def projecting_closure() -> Any:
-            nonlocal sums
             if sums is not None and sums != _sums(self._stepping):
                 raise ValueError(
-                    f"{type(self.optimizer).__name__} moves the weights before it calls its closure, as SAM does, so "
-                    f"that gradients would be projected at weights which are not those of the step. Attach ⊥Grad to "
-                    f"the optimizer inside of it that takes the step."
+                    f"{type(self.optimizer).__name__} calls its closure at weights that are not those of its step, as "
+                    f"SAM does, and so ⊥Grad would project at the wrong weights. Attach it to the optimizer inside "
+                    f"that takes the step, or call orthograd.orthogonalize_ where the gradient is used."
                 )
-            sums = None
             loss = closure()
             self.project_gradients_()
             return loss

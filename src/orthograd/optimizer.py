@@ -114,7 +114,7 @@ def _metaclass(of_base: type) -> Any:
 
 
 def _made_again(base: type[Optimizer], options: Options, where: Shipped) -> type[Optimizer]:
-    return _orthogonal(base, options, where.where)
+    return _orthogonal(base, options, where.where)  # type: ignore[arg-type]
 
 
 def OrthoGrad(

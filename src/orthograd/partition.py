@@ -9,7 +9,6 @@ from typing import Any, NoReturn, cast
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from .engine import Projector, addresses
 from .engine.dense import Pair
@@ -47,13 +46,14 @@ class Partition:
 
     def __init__(self, options: Options, where: Where | None = None, named: Iterable[tuple[str, Tensor]] = ()):
         self.options, self.where = options, where
-        self._names = WeakTensorKeyDictionary({parameter: name for name, parameter in named})
+        # With the parameters themselves, as an id alone may come to be another's; torch swaps none that has a weakref.
+        self._named = {id(parameter): (name, parameter) for name, parameter in named}
+        self._members: list[Tensor] = []
         self.forget()
 
     def forget(self) -> None:
         """Ask for every parameter anew at the next call of `segments`."""
         self._signature: Any = None
-        self._members: list[Tensor] = []
         self._segments: dict[Options, Segments] = {}
 
     def segments(self, groups: Iterable[dict[str, Any]]) -> dict[Options, Segments]:
@@ -67,6 +67,8 @@ class Partition:
         )
         if signature != self._signature:
             self._segments = self._divided(groups)
+            for replaced in {id(parameter) for parameter in self._members} - {id(parameter) for parameter in members}:
+                self._named.pop(replaced, None)
             self._signature, self._members = signature, members  # kept alive, for an id is good no longer
         return self._segments
 
@@ -75,7 +77,7 @@ class Partition:
         return [name for group in groups for name in self._names_in(group)]
 
     def _names_in(self, group: dict[str, Any]) -> list[str]:
-        return group.get("param_names") or [self._names.get(parameter, UNKNOWN) for parameter in group["params"]]
+        return group.get("param_names") or [self._named.get(id(p), (UNKNOWN,))[0] for p in group["params"]]
 
     def _divided(self, groups: list[dict[str, Any]]) -> dict[Options, Segments]:
         divided: dict[Options, dict[Hashable, list[Tensor]]] = defaultdict(lambda: defaultdict(list))

@@ -34,6 +34,7 @@ class Updates:
     def __init__(self) -> None:
         self._before: dict[int, Tensor] = {}
         self._shares: Shares = {}
+        self._had_gradient: set[int] = set()
 
     @torch.no_grad()
     def remember(self, segments: Segments, shares: Shares) -> None:
@@ -41,6 +42,7 @@ class Updates:
         parameters = {id(parameter): parameter for segment in segments for parameter in segment}
         self._before = {key: copy for key, copy in self._before.items() if key in parameters}
         self._shares = shares
+        self._had_gradient = {key for key, parameter in parameters.items() if parameter.grad is not None}
         for key, parameter in parameters.items():
             copy = self._before.get(key)
             if copy is None or any(getattr(copy, what) != getattr(parameter, what) for what in KIND):
@@ -55,7 +57,8 @@ class Updates:
         found_inf = getattr(optimizer, "found_inf", None)
         is_taken = 1 if found_inf is None else 1 - found_inf
         kept = {key: 1 - share * is_taken for key, share in self._shares.items()}
-        changed = [[p for p in segment if p.grad is not None] for segment in segments]
+        # Some optimizers drop gradients in their step; a closure makes them in it.
+        changed = [[p for p in each if p.grad is not None or id(p) in self._had_gradient] for each in segments]
         pairs = [[Pair(p.detach(), self._before[id(p)]) for p in segment] for segment in changed if segment]
         for parameter in (p for segment in changed for p in segment):
             parameter.sub_(self._before[id(parameter)] * kept[id(parameter)])
