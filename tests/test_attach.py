@@ -224,6 +224,8 @@ BAD = [
     (ValueError, "engine to be one of .*, got 'cuda'", {"engine": "cuda"}),
     (TypeError, "renormalize to be True or False, got 'yes'", {"renormalize": "yes"}),
     (TypeError, "decoupled_decay to be True, False or None, got 'yes'", {"decoupled_decay": "yes"}),
+    (TypeError, r"where to be a function of \(name, parameter\), got 'weight'", {"where": "weight"}),
+    (TypeError, r"where to be a function of \(name, parameter\), got <function", {"where": lambda parameter: True}),
     (TypeError, "unexpected keyword argument 'renormalise'", {"renormalise": True}),
     (TypeError, "class of torch.optim.Optimizer, got <class 'int'>", lambda: orthograd.orthogonal(int)),
     (TypeError, "unexpected keyword argument", lambda: orthograd.orthogonal(optim.SGD, granularty="row")),

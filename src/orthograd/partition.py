@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NoReturn, cast
@@ -45,7 +46,7 @@ class Partition:
     """The parameters of param groups by their options. Follows the groups as they change."""
 
     def __init__(self, options: Options, where: Where | None = None, named: Iterable[tuple[str, Tensor]] = ()):
-        self.options, self.where = options, where
+        self.options, self.where = options, _checked(where)
         # With the parameters themselves, as an id alone may come to be another's; torch swaps none that has a weakref.
         self._named = {id(parameter): (name, parameter) for name, parameter in named}
         self._members: list[Tensor] = []
@@ -111,6 +112,18 @@ class Partition:
                 f"the optimizer from model.named_parameters(), or pass named_parameters=model.named_parameters(), of "
                 f"the same model, to attach. (where raised {error!r})"
             ) from error
+
+
+def _checked(where: Where | None) -> Where | None:
+    if where is None:
+        return None
+    try:
+        inspect.signature(where).bind("name", None)
+    except ValueError:  # some functions written in C have no signature
+        pass
+    except TypeError as error:
+        raise TypeError(f"expected where to be a function of (name, parameter), got {where!r}") from error
+    return where
 
 
 def _refuse_flat(parameter: Tensor) -> None:
