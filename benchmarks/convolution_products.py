@@ -11,8 +11,7 @@ from _recorded import conclude, recording_parser
 from orthograd.benchmark.claim import Claim
 from orthograd.benchmark.convolutions import Alone, Step, by_cudnn, by_us, noise_of, operands, seconds
 from orthograd.models import MODELS
-from orthograd.models.conv_tiles import backward_ways
-from orthograd.models.convolution import is_fused
+from orthograd.models.eligible import backward_ways, is_convolution_fused
 
 NETWORKS = (
     ("resnet18", "bf16", torch.bfloat16, 6),
@@ -43,7 +42,7 @@ def _products(name: str, dtype: torch.dtype, pack: int) -> dict[str, dict[str, f
         size, stride = layer.kernel_size[0], layer.stride[0]
         what = f"{size} × {size}, stride {stride}, {before[1]} to {after[1]} channels"
         layer = layer.to("cuda", dtype)
-        if not is_fused(layer, noise_of(before, dtype, "cuda")):
+        if not is_convolution_fused(layer, noise_of(before, dtype, "cuda")):
             continue
         are_ours = dict(zip(KINDS, (True, *backward_ways(layer, dtype)), strict=True))
         for kind, wanted in KINDS.items():

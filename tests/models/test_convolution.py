@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from orthograd.models import convolution as module
-from orthograd.models.conv_tiles import WIDE as WIDE_TILES
-from orthograd.models.convolution import convolved, fits
+from orthograd.models.eligible import WIDE as WIDE_TILES
+from orthograd.models.eligible import convolution_fits, is_convolution_fused
+from orthograd.models.layers import convolved
 
 fused_convolution = pytest.importorskip("orthograd.models.fused_convolution", exc_type=ImportError)
 
@@ -60,7 +60,7 @@ def made(images, inputs, outputs, side, size, stride, dtype=HALF):
 )
 def test_values_and_slopes_are_those_of_pytorch(shape, dtype):
     layer, x, slope = made(*shape, dtype)
-    assert fits(layer, x)
+    assert convolution_fits(layer, x)
     y = fused_convolution.fused_convolution(layer, x)[0]
     y.backward(slope)
     exact_x, weight = x.detach().double().requires_grad_(x.requires_grad), layer.weight.detach().double()
@@ -146,16 +146,16 @@ def test_images_have_slopes_where_they_are_asked_for():
 )
 def test_what_the_kernels_do_not_do_is_left_to_pytorch(layer):
     x = torch.zeros(2, 64, 8, 8, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-    assert not fits(layer, x)
+    assert not convolution_fits(layer, x)
 
 
 def test_images_that_the_kernels_cannot_walk_are_left_to_pytorch():
     layer = nn.Conv2d(64, 64, 3, padding=1, bias=False)
     x = torch.zeros(2, 64, 8, 8, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-    assert fits(layer, x)
+    assert convolution_fits(layer, x)
     for other in (x.double(), x.contiguous(), x[:, :, :, :4], x[:0], x[:, :, :6, :6].contiguous(), x[0]):
-        assert not fits(layer, other)
-    assert not module.is_fused(layer, x)  # on a CPU
+        assert not convolution_fits(layer, other)
+    assert not is_convolution_fused(layer, x)  # on a CPU
     torch.testing.assert_close(convolved(layer.bfloat16(), x)[0], layer(x))
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from orthograd.models import convolution as module
+from orthograd.models import layers as module
 from orthograd.models import resnet18, resnet50, wide_resnet28_10
-from orthograd.models.conv_tiles import backward_ways
-from orthograd.models.convolution import convolved, is_fused
+from orthograd.models.eligible import backward_ways, is_convolution_fused
+from orthograd.models.layers import convolved
 from orthograd.training.precision import autocast, precision
 
 HAS_BOXES = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
@@ -64,7 +64,7 @@ def made(images, inputs, outputs, side, size, stride, dtype=torch.bfloat16):
 
 def results(shape, dtype=torch.bfloat16):
     layer, x, slope = made(*shape, dtype)
-    assert is_fused(layer, x)
+    assert is_convolution_fused(layer, x)
     y = convolved(layer, x)[0]
     y.backward(slope)
     return [y.detach(), layer.weight.grad] + [x.grad] * x.requires_grad
@@ -93,9 +93,9 @@ def test_the_same_bits_every_time(shape, dtype):
 def test_float32_is_left_to_pytorch_where_it_is_to_be_exact():
     layer, x, _ = made(*SHAPES[0], torch.float32)
     with precision("tf32"):
-        assert is_fused(layer, x)
+        assert is_convolution_fused(layer, x)
     with precision("float32"):
-        assert not is_fused(layer, x)
+        assert not is_convolution_fused(layer, x)
 
 
 @pytest.mark.parametrize("shape", SHAPES[:1] + SHAPES[7:8] + SHAPES[-2:-1])
@@ -132,7 +132,7 @@ def test_tensors_that_begin_anywhere_are_left_to_pytorch_and_slopes_are_moved():
         place = memory[1 : 1 + values.numel()].view(values.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
         return place.copy_(values)
 
-    assert not is_fused(layer, moved(x.detach()))
+    assert not is_convolution_fused(layer, moved(x.detach()))
     wanted = results(SHAPES[0])
     convolved(layer, x)[0].backward(moved(slope))
     assert torch.equal(layer.weight.grad, wanted[1])
@@ -154,7 +154,7 @@ def test_a_network_has_slopes_as_near_to_those_in_float64_as_with_cudnn(network,
         return [parameter.grad.double() for parameter in model.parameters()]
 
     ours, exact = slopes(), slopes(torch.float64)
-    monkeypatch.setattr(module, "is_fused", lambda layer, x: False)
+    monkeypatch.setattr(module, "is_convolution_fused", lambda layer, x: False)
     theirs = slopes()
     total = sum((mine - true).square().sum() for mine, true in zip(ours, exact, strict=True))
     cudnn = sum((other - true).square().sum() for other, true in zip(theirs, exact, strict=True))

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from orthograd.models import convolution, resnet18, resnet50, walk, wide_resnet28_10
-from orthograd.models import norm_relu as module
-from orthograd.models.norm_relu import is_fused, norm_relu, sum_norm_relu
+from orthograd.models import layers as module
+from orthograd.models import resnet18, resnet50, wide_resnet28_10
+from orthograd.models.eligible import is_norm_fused
+from orthograd.models.layers import norm_relu, sum_norm_relu
 from orthograd.training import Config
 from orthograd.training.compilation import forward
 from orthograd.training.precision import precision
@@ -32,7 +33,7 @@ def results(shape, dtype, *, is_sum, has_plus, kernels):
     if not kernels:
         x, plus = (None if each is None else each.detach().double().requires_grad_() for each in (x, plus))
         norm, slopes = norm.double(), [slope.double() for slope in slopes]
-    assert is_fused(norm, x) == kernels
+    assert is_norm_fused(norm, x) == kernels
     if is_sum and not kernels:  # the kernels round the sum before they normalise it, which opens other ReLUs
         total = x if plus is None else x + plus
         total = total + (total.detach().to(dtype).double() - total.detach())
@@ -78,7 +79,7 @@ def test_norms_that_are_judged_do_what_pytorch_does_in_float64(shape, dtype, kin
     x, plus = values(*shape, dtype=dtype), values(*shape, seed=1, dtype=dtype) if has_plus else None
     norm = seasoned(nn.BatchNorm2d(shape[1]).cuda())
     before, exact = copy.deepcopy(norm.state_dict()), copy.deepcopy(norm).double()
-    assert is_fused(norm, x, plus)
+    assert is_norm_fused(norm, x, plus)
     if kind == "sum":
         total = x + plus if has_plus else x
         found, y = sum_norm_relu(norm, x, plus)
@@ -116,9 +117,8 @@ def test_a_network_is_judged_as_near_to_float64_as_by_pytorch(network, name, mon
     with precision(name):
         ours = compute(model.eval(), images)
         assert len(calls) == len(norms)
-        monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: False)
-        for part in (convolution, walk):
-            monkeypatch.setattr(part, "is_fused", lambda layer, x: False)
+        monkeypatch.setattr(module, "is_norm_fused", lambda norm, x, plus=None: False)
+        monkeypatch.setattr(module, "is_convolution_fused", lambda layer, x: False)
         theirs, exact = compute(model, images), model.double()(images.double())
     assert len(calls) == len(norms)
     error = (theirs - exact).norm()
@@ -163,20 +163,20 @@ def test_a_network_has_slopes_as_near_to_those_in_float64_as_pytorch_finds(netwo
         return [parameter.grad.double() for parameter in model.parameters()]
 
     ours, exact = slopes(torch.float32), slopes(torch.float64)
-    monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: False)
+    monkeypatch.setattr(module, "is_norm_fused", lambda norm, x, plus=None: False)
     for mine, theirs, true in zip(ours, slopes(torch.float32), exact, strict=True):
         assert (mine - true).norm() < 3 * (theirs - true).norm() + 0.01 * true.norm() < 0.3 * true.norm()
 
 
 def test_what_the_kernels_do_not_do_is_left_to_pytorch():
     x = values(2, 16, 4, 4)
-    assert is_fused(nn.BatchNorm2d(16).cuda(), x)
+    assert is_norm_fused(nn.BatchNorm2d(16).cuda(), x)
     for norm in (nn.BatchNorm2d(16).eval(), nn.BatchNorm2d(16, affine=False), nn.BatchNorm2d(16, momentum=None)):
-        assert not is_fused(norm.cuda(), x)
+        assert not is_norm_fused(norm.cuda(), x)
     with torch.no_grad():
-        assert is_fused(nn.BatchNorm2d(16).cuda().eval(), x)
-        assert not is_fused(nn.BatchNorm2d(16, track_running_stats=False).cuda().eval(), x)
-    assert not is_fused(nn.BatchNorm2d(16).cuda(), x.double())
-    assert not is_fused(nn.BatchNorm2d(16).cuda(), x.contiguous())
+        assert is_norm_fused(nn.BatchNorm2d(16).cuda().eval(), x)
+        assert not is_norm_fused(nn.BatchNorm2d(16, track_running_stats=False).cuda().eval(), x)
+    assert not is_norm_fused(nn.BatchNorm2d(16).cuda(), x.double())
+    assert not is_norm_fused(nn.BatchNorm2d(16).cuda(), x.contiguous())
     y = norm_relu(nn.BatchNorm2d(16).cuda(), x.contiguous())[0]
     torch.testing.assert_close(y, functional.relu(nn.BatchNorm2d(16).cuda()(x)))

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from orthograd.models import norm_relu as module
+from orthograd.models import layers as module
 from orthograd.models import resnet18, wide_resnet28_10
-from orthograd.models.norm_relu import fits, norm_relu, sum_norm_relu
-from orthograd.models.walk import walked
+from orthograd.models.eligible import norm_fits
+from orthograd.models.layers import norm_relu, sum_norm_relu, walked
 
 fused_norm = pytest.importorskip("orthograd.models.fused_norm", exc_type=ImportError)
 
@@ -25,7 +25,7 @@ KINDS = ["norm", "norm + x", "relu(norm)", "relu(norm + x)", "relu(norm) of a su
 @pytest.fixture
 def fused(monkeypatch):
     """The kernels on the CPU."""
-    monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: isinstance(norm, nn.BatchNorm2d))
+    monkeypatch.setattr(module, "is_norm_fused", lambda norm, x, plus=None: isinstance(norm, nn.BatchNorm2d))
 
 
 def values(*shape, seed=0, mean=0.0):
@@ -193,9 +193,9 @@ def test_what_is_not_a_number_is_not_hidden():
 )
 def test_what_the_kernels_can_walk(shape, dtype, is_fit):
     x = torch.zeros(shape, dtype=dtype).to(memory_format=torch.channels_last)
-    assert fits(nn.BatchNorm2d(8), x, None) == is_fit
-    assert fits(nn.BatchNorm2d(8), x, torch.zeros_like(x)) == is_fit
-    assert not fits(nn.BatchNorm2d(8), x, torch.zeros(1))
+    assert norm_fits(nn.BatchNorm2d(8), x, None) == is_fit
+    assert norm_fits(nn.BatchNorm2d(8), x, torch.zeros_like(x)) == is_fit
+    assert not norm_fits(nn.BatchNorm2d(8), x, torch.zeros(1))
 
 
 @pytest.mark.parametrize("network", [resnet18, wide_resnet28_10])
@@ -228,7 +228,7 @@ def test_a_network_learns_the_same(network, monkeypatch):
         model = network((3, 16, 16), 10).to(memory_format=torch.channels_last)
         monkeypatch.setattr(
             module,
-            "is_fused",
+            "is_norm_fused",
             lambda norm, x, plus=None, is_fused=is_fused: is_fused and isinstance(norm, nn.BatchNorm2d),
         )
         images = torch.randn(4, 3, 16, 16).contiguous(memory_format=torch.channels_last)
@@ -246,7 +246,7 @@ def test_a_network_is_judged_the_same(network, monkeypatch):
     images = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
         wanted = model.eval().double()(images.double())
-        monkeypatch.setattr(module, "is_fused", lambda norm, x, plus=None: True)
+        monkeypatch.setattr(module, "is_norm_fused", lambda norm, x, plus=None: True)
         assert_alike({"logits": model.float()(images)}, {"logits": wanted})
 
 

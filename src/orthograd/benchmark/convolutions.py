@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ..models.convolution import is_fused
+from ..models.eligible import is_convolution_fused
 from ..training.config import Config
 from ..training.task import Task, initial_model
 
@@ -56,7 +56,7 @@ def products(
     for layer, before, after in operands(model, images):
         x, w, slope = (noise_of(shape, dtype, device) for shape in (before, layer.weight.shape, after))
         wanted = bool(backward), True
-        is_ours = not only_cudnn and is_fused(copy.deepcopy(layer).to(dtype), x)
+        is_ours = not only_cudnn and is_convolution_fused(copy.deepcopy(layer).to(dtype), x)
         forth, back = by_us(layer, x, w, slope, wanted) if is_ours else by_cudnn(layer, x, w, slope, wanted)
         yield forth
         backward.append(back)

@@ -22,10 +22,17 @@ from .conv_kernels import (
     weights_kernel,
     wide_kernel,
 )
-from .conv_tiles import SPREAD, Tile, backward_ways, is_stem, tile_of, weights_tile_of
-from .convolution import ALIGNED
-from .norm_relu import Statistics
-from .norm_relu import is_fused as is_norm_fused
+from .eligible import (
+    ALIGNED,
+    SPREAD,
+    Statistics,
+    Tile,
+    backward_ways,
+    is_norm_fused,
+    is_stem,
+    tile_of,
+    weights_tile_of,
+)
 
 PROGRAMS = 132
 """Of a launch that adds up slopes of weights, about: one for each multiprocessor of an H200."""

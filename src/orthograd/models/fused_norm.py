@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..compiled_ahead import launch
+from .eligible import Statistics
 from .norm_kernels import normalise_kernel, slopes_kernel, statistics_kernel, sums_kernel
-from .norm_relu import Statistics
 
 PROGRAMS, SHARE = 256, 8192
 """Of a launch that adds up: so many programs, about two for each multiprocessor of an H200, or one for so many values

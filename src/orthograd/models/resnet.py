@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..triton_found import has_triton
-from .norm_relu import Ways
-from .walk import walked
+from .eligible import Ways
+from .layers import walked
 
 Shape = tuple[int, int, int]
 

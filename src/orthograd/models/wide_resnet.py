@@ -8,10 +8,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..triton_found import has_triton
-from .convolution import convolved
-from .norm_relu import sum_norm_relu
+from .layers import convolved, convolved_norm_relu, sum_norm_relu
 from .resnet import Classifier, Shape
-from .walk import convolved_norm_relu
 
 
 def wide_resnet28_10(shape: Shape, classes: int) -> nn.Module:
