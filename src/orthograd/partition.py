@@ -32,10 +32,15 @@ class UnknownName:
     def __repr__(self) -> str:
         return "<unknown name>"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)  # Python itself looks for these
+        raise NameUsedError
+
     def _refuse(self, *_: Any) -> NoReturn:
         raise NameUsedError
 
-    __getattr__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __bool__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __bool__ = _refuse
     __str__ = __format__ = __fspath__ = __contains__ = __getitem__ = __iter__ = __len__ = __add__ = __radd__ = _refuse
 
 
