@@ -183,7 +183,9 @@ def tabled(path, names, rows):
 @pytest.mark.parametrize("prefix", ["class_", "", "logit ", "v2.p"])
 def test_numbered_columns_are_sorted_by_their_number_as_labels_count(tmp_path, suffix, prefix):
     names = sorted(f"{prefix}{number}" for number in range(12))  # 0, 1, 10, 11, 2 …
-    rows = [[9.0 if int(name.removeprefix(prefix)) == label else 0.5 for name in names] + [label] for label in range(12)]
+    rows = [
+        [9.0 if int(name.removeprefix(prefix)) == label else 0.5 for name in names] + [label] for label in range(12)
+    ]
     found = read_predictions(tabled(tmp_path / f"a{suffix}", [*names, "label"], rows))
     assert torch.equal(found.scores.argmax(1), found.labels)
     assert found.source == (

@@ -60,7 +60,9 @@ class Keys:
     def arrays_among(self, names: Iterable[str]) -> tuple[str, str]:
         """The names of the scores and the labels of a file of arrays."""
         if self.classes is not None:
-            raise UnusableError(f"expected a table, got arrays, which have no columns: leave out {_option(self.classes)}")
+            raise UnusableError(
+                f"expected a table, got arrays, which have no columns: leave out {_option(self.classes)}"
+            )
         there = list(names)
         return self.scores_among(there), self.labels_among(there)
 
