@@ -365,3 +365,15 @@ def test_a_difference_that_is_the_same_in_every_resample_has_no_interval(tmp_pat
     assert result.exit_code == 0, result.output
     assert read_record(out)["differences"][0]["intervals"] == {}
     assert "b.npz − a.npz: every resample gives the same top1_accuracy" in " ".join(result.output.split())
+    assert "looking at 0" not in result.output
+
+
+def test_a_temperature_fitted_on_a_copy_of_the_samples_is_told(tmp_path, out):
+    logits, labels = predictions()
+    path = saved(tmp_path / "a.npz", logits, labels)
+    copy = saved(tmp_path / "b.npz", logits, labels)
+    result = run(path, "--fit-temperature", copy, "--out", out, "--resamples", 0)
+    assert "fitted on the very samples" in result.output
+    other = saved(tmp_path / "c.npz", 2 * logits, labels)
+    result = run(path, "--fit-temperature", other, "--out", out, "--resamples", 0)
+    assert "fitted on the very samples" not in result.output

@@ -77,6 +77,9 @@ def test_other_bad_input_is_refused_in_one_line(tmp_path, out):
         ("--bins", "1000000000"),
         ("--bins", "10.7"),
         ("--resamples", "-1"),
+        ("--resamples", "1000000000"),
+        ("--seed", "100000000000000000000"),
+        ("--classes", "a\nb"),
     ],
 )
 def test_options_that_cannot_be_are_refused(tmp_path, out, option, value):

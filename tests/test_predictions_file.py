@@ -128,6 +128,8 @@ def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(t
         ("0,1,label\n1,2,0.5\n", ["labels as whole numbers, got 0.5 in 'label', row 0"]),
         ("0,1,label\n1,2,0\n1,2,inf\n", ["got inf in 'label', row 1"]),
         ("0,1,label\n1,2,nan\n", ["got nan in 'label', row 0"]),
+        ("0,1,label\n1,2,1e300\n", ["labels as whole numbers", "got 1e+300 in 'label', row 0"]),
+        ("0,1,label\n1,2,9223372036854775808\n", ["got 9.22337e+18 in 'label', row 0"]),
         ("0,1,label\n", ["at least one row under the header"]),
         ("", ["expected labels named", "got nothing"]),
         ("1,2,0\n3,4,1\n", ["expected labels named", "got '1', '2', '0'"]),
@@ -237,6 +239,22 @@ def test_classes_can_be_named_and_other_columns_may_then_hold_anything(tmp_path,
     refused(path, ["'label' is the label, not a class"], classes=["cat", "label"])
     refused(path, ["expected the columns 'q_0', 'q_1' … of --classes 'q_*'"], classes=["q_*"])
     refused(path, ["at least two classes"], classes=["cat"])
+
+
+def test_scores_and_classes_are_not_both_named(tmp_path):
+    path = written(tmp_path, "a.parquet")
+    refused(path, ["either --scores-key or --classes, got both"], classes=["cat", "dog"], scores_key="logits")
+
+
+def test_a_parquet_column_that_is_there_twice_is_refused_by_its_name(tmp_path):
+    columns = [pa.array(LOGITS[:, 0]), pa.array(LOGITS[:, 1]), pa.array(LABELS)]
+    parquet.write_table(pa.Table.from_arrays(columns, names=["p0", "p0", "label"]), tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", ["expected column names that differ, got 'p0' twice"])
+
+
+def test_the_folders_of_a_parquet_file_are_no_columns(tmp_path):
+    (tmp_path / "label=1").mkdir()
+    refused(written(tmp_path / "label=1", "a.parquet", labels="truth"), ["got 'logits', 'truth'"])
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.safetensors"])

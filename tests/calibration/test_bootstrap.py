@@ -149,6 +149,12 @@ def test_impossible_options_are_named(option, value):
         intervals(*predictions(20), **{option: value})
     with pytest.raises(TypeError, match="resampels"):
         intervals(*predictions(20), resampels=3)
+    for wrong in ({"resamples": 20.0}, {"resamples": "20"}, {"resamples": True}, {"seed": 1.5}, {"seed": "0"}):
+        with pytest.raises(TypeError, match=rf"expected {next(iter(wrong))} as a whole number, got"):
+            intervals(*predictions(20), **wrong)
+    for seed in (2**64, -(2**63) - 1):
+        with pytest.raises(ValueError, match=f"a seed of 64 bits, got {seed}"):
+            intervals(*predictions(20), seed=seed)
     broken, labels = predictions(20)
     broken[2, 1] = math.nan
     with pytest.raises(ValueError, match="got nan in row 2"):

@@ -49,6 +49,11 @@ def test_values_and_shapes_that_cannot_be_evaluated_are_named(logits, labels, wo
         (LOGITS, LABELS.double(), "labels as whole numbers, got torch.float64"),
         (LOGITS, LABELS.bool(), "labels as whole numbers, got torch.bool"),
         (LOGITS.to(torch.complex64), LABELS, "floating point, got torch.complex64"),
+        (LOGITS.to(torch.float8_e4m3fn), LABELS, "at least half precision, got torch.float8_e4m3fn"),
+        (LOGITS.to_sparse(), LABELS, "logits as an array or tensor that is stored whole, got torch.sparse_coo"),
+        (LOGITS, LABELS.to_sparse(), "labels as an array or tensor that is stored whole, got torch.sparse_coo"),
+        (np.ma.masked_less(LOGITS.numpy(), 0), LABELS, "logits without a mask, got a MaskedArray"),
+        (LOGITS, np.ma.array(LABELS.numpy(), mask=[True, False]), "labels without a mask, got a MaskedArray"),
     ],
 )
 def test_kinds_that_cannot_be_evaluated_are_named(logits, labels, words):
@@ -63,11 +68,15 @@ def test_kinds_that_cannot_be_evaluated_are_named(logits, labels, words):
         ([0.5, 0.6, -0.1], "from 0 to 1, got -0.1 in row 1"),
         ([math.nan, 0.5, 0.5], "from 0 to 1, got nan in row 1"),
         ([2.0, 3.0, 1.0], "from 0 to 1, got 2 in row 1"),
+        ([1.000002, 0.0, 0.0], "from 0 to 1, got 1.000002 in row 1"),
     ],
 )
 def test_probabilities_that_are_none_are_named(row, words):
     with pytest.raises(ValueError, match=words):
         evaluate_probabilities(torch.tensor([[0.2, 0.3, 0.5], row]), LABELS)
+    rounded = [1 + 5e-7, -5e-7, 0.0]  # is forgiven, so it is not what is wrong
+    with pytest.raises(ValueError, match=words):
+        evaluate_probabilities(torch.tensor([rounded, row], dtype=torch.float64), LABELS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

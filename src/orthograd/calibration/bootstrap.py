@@ -21,7 +21,7 @@ from . import binned
 from .conventions import PAPER, checked
 from .evaluation import TOP_K
 from .formulas import from_sums
-from .inputs import checked_bins, checked_logits, checked_probabilities, refuse_broken
+from .inputs import checked_bins, checked_logits, checked_probabilities, refuse_broken, whole_number
 from .metrics import Interval
 from .predictions import Source, blocks, of_logits, of_probabilities
 from .reliability import wilson
@@ -91,8 +91,10 @@ def bca_intervals(
     The accuracies of one model have Wilson's.
     """
     names = [name for name in checked(metrics) if name in RESAMPLED]
-    if resamples < 2 or not 0 < level < 1:
+    if whole_number(resamples, "resamples") < 2 or not 0 < level < 1:
         raise ValueError(f"expected at least 2 resamples and a level between 0 and 1, got {resamples} and {level}")
+    if not -(2**63) <= whole_number(seed, "seed") < 2**64:
+        raise ValueError(f"expected a seed of 64 bits, got {seed}")
     statistics = [one.statistic(checked_bins(bins), names) for one in samples]
 
     def statistic(weights: Tensor) -> dict[str, Tensor]:

@@ -57,8 +57,9 @@ def checked_probabilities(probabilities: Any, labels: Any) -> tuple[Tensor, Tens
     scores = _matrix(probabilities, "probabilities")
     low, high = (float(value) for value in scores.aminmax())
     if not _is_within(low, high, scores.dtype):
-        row, column = ((scores >= 0) & (scores <= 1)).logical_not().nonzero()[0].tolist()
-        raise ValueError(f"expected probabilities from 0 to 1, got {scores[row, column]:g} in row {row}")
+        past = _past(scores.dtype)
+        row, column = ((scores >= -past) & (scores <= 1 + past)).logical_not().nonzero()[0].tolist()
+        raise ValueError(f"expected probabilities from 0 to 1, got {scores[row, column]:.7g} in row {row}")
     off = _off(scores)
     if float(off.max()) > _tolerance(scores.dtype):
         row = int(off.argmax())
@@ -75,17 +76,23 @@ def checked_bins(bins: Any) -> int:
     >>> checked_bins(15)
     15
     """
-    try:
-        count = operator.index(bins)
-    except TypeError:
-        count = None
-    if count is None or isinstance(bins, bool):
-        raise TypeError(f"expected bins as a whole number, got {bins!r}")
+    count = whole_number(bins, "bins")
     if count < 1:
         raise ValueError(f"expected at least one bin, got {bins}")
     if count > MOST_BINS:
         raise ValueError(f"expected at most {MOST_BINS} bins, got {bins}")
     return count
+
+
+def whole_number(value: Any, name: str) -> int:
+    """An int; one that numpy or torch made is welcome, 10.0 is not."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"expected {name} as a whole number, got {value!r}")
+    return number
 
 
 def refuse_broken(logits: Tensor) -> None:
@@ -120,10 +127,14 @@ def _off(scores: Tensor) -> Tensor:
     return (scores.sum(1, dtype=_accurate(scores.dtype)) - 1).abs()
 
 
+def _past(dtype: torch.dtype) -> float:
+    """How far rounding may take a probability past 0 or 1."""
+    return max(1e-6, 2 * torch.finfo(dtype).eps)
+
+
 def _is_within(low: float, high: float, dtype: torch.dtype) -> bool:
     """Whether numbers lie in [0, 1] up to rounding."""
-    past = max(1e-6, 2 * torch.finfo(dtype).eps)
-    return low >= -past and high <= 1 + past
+    return low >= -_past(dtype) and high <= 1 + _past(dtype)
 
 
 def _callers_level() -> int:
@@ -144,6 +155,15 @@ def _tensor(values: Any, name: str) -> Tensor:
             f"expected {name} as an array or tensor, got a {type(values).__name__}, whose columns and rows have names: "
             "choose the columns, in the order of the classes, and pass .to_numpy()"
         )
+    if hasattr(values, "filled"):
+        raise TypeError(f"expected {name} without a mask, got a {type(values).__name__}: leave out what it masks")
+    tensor = _read(values, name)
+    if tensor.layout != torch.strided:
+        raise TypeError(f"expected {name} as an array or tensor that is stored whole, got {tensor.layout}: .to_dense()")
+    return tensor
+
+
+def _read(values: Any, name: str) -> Tensor:
     try:
         if hasattr(values, "to_numpy"):
             values = values.to_numpy().copy()  # what belongs to a series may not be written to, of which torch warns
@@ -159,6 +179,8 @@ def _matrix(values: Any, name: str) -> Tensor:
     scores = _tensor(values, name)
     if not scores.is_floating_point():
         raise TypeError(f"expected {name} in floating point, got {scores.dtype}")
+    if scores.element_size() < 2:
+        raise TypeError(f"expected {name} of at least half precision, got {scores.dtype}")
     if scores.ndim != 2:
         raise ValueError(f"expected {name} (n, classes), got {tuple(scores.shape)}")
     if len(scores) == 0:

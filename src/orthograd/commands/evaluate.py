@@ -33,9 +33,9 @@ def evaluate(
         ),
     ] = None,
     resamples: Annotated[
-        int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0 for no intervals.")
+        int, typer.Option(min=0, max=10**6, help="Bootstrap resamples for the intervals; 0 for no intervals.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the resamples.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for evaluation.json and reliability.png.")] = Path("evaluation"),
     device: Annotated[str, typer.Option(help="cpu, cuda or auto: the GPU where there is one.")] = "auto",
     explain: Annotated[bool, typer.Option("--explain", help="Say what each number means.")] = False,

@@ -33,14 +33,20 @@ class Names:
 
     def read(self, path: Path) -> PredictionsFile:
         """The predictions in one file."""
-        classes = None if self.classes is None else next(csv.reader([self.classes], skipinitialspace=True), [])
         return read_predictions(
             path,
             scores_key=self.scores,
             labels_key=self.labels,
-            classes=classes,
+            classes=None if self.classes is None else _split(self.classes),
             probabilities=self.probabilities,
         )
+
+
+def _split(classes: str) -> list[str]:
+    try:
+        return next(csv.reader([classes], skipinitialspace=True, strict=True), [])
+    except csv.Error as error:
+        raise ValueError(f"expected --classes as names with commas between them, got {classes!r}: {error}") from error
 
 
 def printed_evaluation(

@@ -112,3 +112,8 @@ def without_interval(values: Mapping[str, float | None], intervals: Mapping[str,
 def have_same_labels(first: PredictionsFile, second: PredictionsFile) -> bool:
     """Whether two files are about the same samples, as far as labels tell."""
     return torch.equal(first.labels.long(), second.labels.long())
+
+
+def are_same(first: PredictionsFile, second: PredictionsFile) -> bool:
+    """Whether two files hold the same predictions, be they one file or copies."""
+    return torch.equal(first.scores, second.scores) and have_same_labels(first, second)

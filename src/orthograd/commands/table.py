@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..calibration import CONVENTIONS
-from .results import Column, Difference, Results, have_same_labels, without_interval
+from .results import Column, Difference, Results, are_same, have_same_labels, without_interval
 
 ARROWS = {"lower": " ↓", "higher": " ↑", None: ""}
 INKS = {"better": "green", "worse": "red", "different": "bold", "": ""}
@@ -81,8 +81,8 @@ def notes(results: Results) -> Iterator[str]:
             "for the accuracies of a file, Wilson intervals."
         )
         yield from _notes_on_intervals(results)
-    if results.differences and settings.resamples:
-        count = len(results.differences[0].intervals)
+    count = max((len(difference.intervals) for difference in results.differences), default=0)
+    if count:
         yield (
             "* the interval of the difference, over the same samples of both, excludes 0; "
             f"each by itself, not corrected for looking at {count}."
@@ -117,7 +117,8 @@ def _notes_on_temperatures(results: Results) -> Iterator[str]:
         yield f"Fitted on {fit.fitted_on.path}: {fit.scaling.certificate}."
     if len(scaled) > len({fit.fitted_on.path for _, fit in scaled}):
         yield "One temperature for several files is right if they come from one model; else fit one for each."
-    if any(path == fit.fitted_on.path for path, fit in scaled):
+    plain = {column.file.path: column.file for column in results.columns if column.temperature is None}
+    if any(are_same(plain[path], fit.fitted_on) for path, fit in scaled):
         yield "A temperature was fitted on the very samples it is evaluated on, so that result is too good."
 
 

@@ -89,10 +89,11 @@ class Keys:
 
     def has_scores_among(self, names: Iterable[str]) -> bool:
         """Whether a table has all scores in one column, rather than a column for each class."""
-        if self.classes is not None:
-            return False
-        known = {self.scores} if self.scores is not None else {*LOGITS, *PROBABILITIES}
-        return not known.isdisjoint(names)
+        if self.scores is not None and self.classes is not None:
+            raise UnusableError("expected either --scores-key or --classes, got both")
+        if self.scores is not None or self.classes is not None:
+            return self.classes is None
+        return not {*LOGITS, *PROBABILITIES}.isdisjoint(names)
 
 
 def _one_of(there: Sequence[str], what: str, asked: str | None, usual: Sequence[str]) -> str:
