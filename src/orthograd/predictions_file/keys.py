@@ -85,7 +85,8 @@ class Keys:
             return Columns(_chosen(self.classes, names, label), label, is_sorted=False)
         classes = _numbered(others) if self.classes is None else _matching(self.classes[0], others)
         # Sorted as text, 10 comes before 2; the labels would then mean other classes.
-        return Columns(classes, label, is_sorted=classes != [name for name in names if name in set(classes)])
+        are_used = set(classes).__contains__
+        return Columns(classes, label, is_sorted=classes != list(filter(are_used, names)))
 
     def has_scores_among(self, names: Iterable[str]) -> bool:
         """Whether a table has all scores in one column, rather than a column for each class."""

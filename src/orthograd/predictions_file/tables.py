@@ -26,7 +26,8 @@ def csv_table(path: Path, keys: Keys) -> Content:
         rows = csv.reader(file)
         names = [name.strip() for name in next(rows, [])]
         columns = keys.columns_among(names)
-        used = [names.index(name) for name in (*columns.classes, columns.label)]
+        place = {name: index for index, name in enumerate(names)}
+        used = [place[name] for name in (*columns.classes, columns.label)]
         numbers = array("d")
         for row in rows:
             if row:  # blank lines hold nothing
