@@ -104,7 +104,7 @@ def test_every_format_gives_the_same_numbers(tmp_path, out, suffix):
         save_file({"logits": logits.contiguous(), "labels": labels}, path)
     else:
         rows = [",".join(map(repr, [*row, label])) for row, label in zip(logits.tolist(), labels.tolist(), strict=True)]
-        path.write_text("\n".join(["a,b,c,d,label", *rows]))
+        path.write_text("\n".join(["p0,p1,p2,p3,label", *rows]))
     assert run(path, "--out", out, "--resamples", 0).exit_code == 0
     assert read_record(out)["files"][0]["metrics"] == calibration.evaluate(logits, labels).as_dict()["metrics"]
 
@@ -279,3 +279,101 @@ def test_the_figure_is_an_image_of_the_right_size_and_the_same_twice(tmp_path, o
         assert image.format == "PNG"
         assert image.size == (650, 898)  # 3.25 inches, the width of a column, at 200 dots an inch
     assert sorted(path.name for path in out.iterdir()) == ["evaluation.json", "reliability.png"]
+
+
+def tabled(path, names, logits, labels):
+    rows = zip(logits.tolist(), labels.tolist(), strict=True)
+    path.write_text("\n".join([",".join([*names, "label"]), *(",".join(map(str, [*row, y])) for row, y in rows)]))
+    return str(path)
+
+
+def test_classes_sorted_as_text_are_put_in_order_and_the_first_line_says_so(tmp_path, out):
+    logits, labels = predictions(classes=12)
+    names = sorted(f"class_{number}" for number in range(12))
+    order = torch.tensor([int(name.removeprefix("class_")) for name in names])
+    path = tabled(tmp_path / "a.csv", names, logits[:, order], labels)
+    result = run(path, "--out", out, "--resamples", 0)
+    assert result.output.splitlines()[0] == (
+        "a.csv: classes 'class_0', 'class_1' … 'class_11' (12 columns, sorted by their numbers), label 'label'."
+    )
+    (found,) = read_record(out)["files"]
+    assert found["metrics"] == calibration.evaluate(logits, labels).as_dict()["metrics"]
+    assert found["source"] == result.output.splitlines()[0].removeprefix("a.csv: ").removesuffix(".")
+
+
+def test_columns_that_are_no_classes_are_refused_until_the_classes_are_named(tmp_path, out):
+    logits, labels = predictions(classes=2)
+    path = tabled(tmp_path / "a.csv", ["id", "cat", "dog"], torch.cat([torch.arange(300)[:, None], logits], 1), labels)
+    refused(run(path, "--out", out), "a.csv: expected classes numbered from 0", "got 'id', 'cat', 'dog'", "--classes")
+    result = run(path, "--classes", "cat,dog", "--out", out, "--resamples", 0)
+    assert result.output.splitlines()[0] == "a.csv: classes 'cat', 'dog' (2 columns), label 'label'."
+    assert read_record(out)["files"][0]["metrics"] == calibration.evaluate(logits, labels).as_dict()["metrics"]
+
+
+def test_the_first_lines_name_the_arrays_of_every_file(tmp_path, out):
+    files = [saved(tmp_path / f"{seed}.npz", *predictions(seed=seed)) for seed in (0, 1)]
+    table = tabled(tmp_path / "2.csv", ["0", "1", "2", "3"], *predictions())
+    lines = run(files[0], table, "--fit-temperature", files[1], "--out", out, "--resamples", 0).output.splitlines()
+    assert lines[0] == "0.npz, 1.npz: logits 'logits', labels 'labels'."
+    assert lines[1] == "2.csv: classes '0', '1', '2', '3' (4 columns), label 'label'."
+
+
+@pytest.mark.filterwarnings("error::orthograd.calibration.InputWarning")
+def test_probabilities_given_as_logits_are_told_in_the_notes_and_the_record(tmp_path, out):
+    logits, labels = predictions()
+    probabilities = saved(tmp_path / "p.npz", logits.softmax(1), labels)
+    result = run(probabilities, "--out", out, "--resamples", 20)
+    note = "p.npz: every row lies in [0, 1] and sums to 1, as probabilities do, but it is evaluated as logits"
+    assert note in " ".join(result.output.split())
+    assert "pass --probabilities, and --scores-key logits" in " ".join(result.output.split())
+    assert read_record(out)["files"][0]["metrics"]["ece"] == pytest.approx(
+        expected_error(logits.softmax(1).softmax(1).numpy(), labels.numpy()), abs=1e-6
+    )
+    assert read_record(out)["logits_that_look_like_probabilities"] == [probabilities]
+    plain = saved(tmp_path / "z.npz", logits, labels)
+    held_out = run(plain, "--fit-temperature", probabilities, "--out", out, "--resamples", 0)
+    assert note in " ".join(held_out.output.split())
+    result = run(plain, "--out", out, "--resamples", 20)
+    assert "as probabilities do" not in result.output
+    assert read_record(out)["logits_that_look_like_probabilities"] == []
+    result = run(probabilities, "--probabilities", "--scores-key", "logits", "--out", out, "--resamples", 0)
+    assert "as probabilities do" not in result.output
+
+
+def test_accuracies_have_wilson_intervals_and_what_a_bootstrap_cannot_know_is_said(tmp_path, out):
+    logits, labels = 9 * torch.eye(10, dtype=torch.float64).repeat(2, 1), torch.arange(10).repeat(2)
+    result = run(saved(tmp_path / "a.npz", logits, labels), "--out", out, "--resamples", 20)
+    (found,) = read_record(out)["files"]
+    for name in ("top1_accuracy", "top5_accuracy"):
+        assert found["intervals"][name] == [pytest.approx(100 * 20 / (20 + 1.959963984540054**2)), 100]
+    assert set(found["intervals"]) == {"top1_accuracy", "top5_accuracy"}
+    told = " ".join(result.output.split())
+    assert "[83.89, 100.00]" in told
+    assert "Wilson intervals" in told
+    assert "a.npz: every resample gives the same loss, ece, brier" in told
+    logits[0, 0] = 3.0
+    result = run(saved(tmp_path / "a.npz", logits, labels), "--out", out, "--resamples", 20)
+    told = " ".join(result.output.split())
+    assert "a.npz: every prediction is right" in told
+    assert "too narrow" in told
+
+
+def test_a_difference_that_is_the_same_in_every_resample_has_no_interval(tmp_path, out):
+    logits, labels = predictions()
+    files = [saved(tmp_path / f"{name}.npz", logits, labels) for name in "ab"]
+    result = run(*files, "--out", out, "--resamples", 20)
+    assert result.exit_code == 0, result.output
+    assert read_record(out)["differences"][0]["intervals"] == {}
+    assert "b.npz − a.npz: every resample gives the same top1_accuracy" in " ".join(result.output.split())
+    assert "looking at 0" not in result.output
+
+
+def test_a_temperature_fitted_on_a_copy_of_the_samples_is_told(tmp_path, out):
+    logits, labels = predictions()
+    path = saved(tmp_path / "a.npz", logits, labels)
+    copy = saved(tmp_path / "b.npz", logits, labels)
+    result = run(path, "--fit-temperature", copy, "--out", out, "--resamples", 0)
+    assert "fitted on the very samples" in result.output
+    other = saved(tmp_path / "c.npz", 2 * logits, labels)
+    result = run(path, "--fit-temperature", other, "--out", out, "--resamples", 0)
+    assert "fitted on the very samples" not in result.output

@@ -68,9 +68,22 @@ def test_other_bad_input_is_refused_in_one_line(tmp_path, out):
     refused(run(logits, "--probabilities", "--out", out), "c.npz: expected probabilities from 0 to 1")
 
 
-@pytest.mark.parametrize(("option", "value"), [("--device", "toaster"), ("--bins", "0"), ("--resamples", "-1")])
-def test_options_that_cannot_be_are_refused(tmp_path, option, value):
-    result = run(saved(tmp_path / "a.npz", *predictions()), option, value)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--device", "toaster"),
+        ("--bins", "0"),
+        ("--bins", "1001"),
+        ("--bins", "1000000000"),
+        ("--bins", "10.7"),
+        ("--resamples", "-1"),
+        ("--resamples", "1000000000"),
+        ("--seed", "100000000000000000000"),
+        ("--classes", "a\nb"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(tmp_path, out, option, value):
+    result = run(saved(tmp_path / "a.npz", *predictions()), option, value, "--out", out)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 

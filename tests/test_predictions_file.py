@@ -13,7 +13,7 @@ from orthograd.predictions_file import read_predictions
 
 LOGITS = np.array([[2.5, -1.0, 0.25], [0.5, 1.5, -3.0]])
 LABELS = np.array([0, 1])
-CSV = "cat,dog,label,emu\n2.5,-1,0,0.25\n0.5,1.5,1,-3\n"
+CSV = "class_0,class_1,label,class_2\n2.5,-1,0,0.25\n0.5,1.5,1,-3\n"
 
 
 def written(tmp_path, name, scores="logits", labels="labels"):
@@ -104,7 +104,7 @@ def test_parquet_lists_of_every_kind_are_read(tmp_path, column):
 
 
 def test_parquet_columns_are_classes_without_the_index_of_pandas(tmp_path):
-    columns = {"cat": LOGITS[:, 0], "y": LABELS, "dog": LOGITS[:, 1].astype("f4"), "emu": LOGITS[:, 2]}
+    columns = {"p0": LOGITS[:, 0], "y": LABELS, "p1": LOGITS[:, 1].astype("f4"), "p2": LOGITS[:, 2]}
     parquet.write_table(pa.table({**columns, "__index_level_0__": [7, 8]}), tmp_path / "a.parquet")
     found = read_predictions(tmp_path / "a.parquet")
     assert found.scores.tolist() == LOGITS.tolist()
@@ -112,8 +112,8 @@ def test_parquet_columns_are_classes_without_the_index_of_pandas(tmp_path):
 
 
 def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(tmp_path):
-    (tmp_path / "a.csv").write_text('\ufeff"cat","dog, big",label\r\n"1",2.0,0.0\r\n\r\n3e0, 4,1.0\r\n')
-    found = read_predictions(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text('\ufeff"cat","dog, big", label\r\n"1",2.0,0.0\r\n\r\n3e0, 4,1.0\r\n')
+    found = read_predictions(tmp_path / "a.csv", classes=["cat", "dog, big"])
     assert found.scores.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert found.labels.tolist() == [0, 1]
 
@@ -121,20 +121,22 @@ def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(t
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("cat,dog,label\n1,2,0\n1,two,1\n", ["line 3, column 'dog', got 'two'"]),
-        ("cat,dog,label\n1,,0\n", ["line 2, column 'dog', got ''"]),
-        ("cat,dog,label\n1,2,cat\n", ["line 2, column 'label', got 'cat'"]),
-        ("cat,dog,label\n1,2,0\n1,2\n", ["expected 3 cells as in the header, got 2 in line 3"]),
-        ("cat,dog,label\n1,2,0.5\n", ["labels as whole numbers, got 0.5 in 'label', row 0"]),
-        ("cat,dog,label\n1,2,0\n1,2,inf\n", ["got inf in 'label', row 1"]),
-        ("cat,dog,label\n1,2,nan\n", ["got nan in 'label', row 0"]),
-        ("cat,dog,label\n", ["at least one row under the header"]),
+        ("0,1,label\n1,2,0\n1,two,1\n", ["line 3, column '1', got 'two'"]),
+        ("0,1,label\n1,,0\n", ["line 2, column '1', got ''"]),
+        ("0,1,label\n1,2,cat\n", ["line 2, column 'label', got 'cat'"]),
+        ("0,1,label\n1,2,0\n1,2\n", ["expected 3 cells as in the header, got 2 in line 3"]),
+        ("0,1,label\n1,2,0.5\n", ["labels as whole numbers, got 0.5 in 'label', row 0"]),
+        ("0,1,label\n1,2,0\n1,2,inf\n", ["got inf in 'label', row 1"]),
+        ("0,1,label\n1,2,nan\n", ["got nan in 'label', row 0"]),
+        ("0,1,label\n1,2,1e300\n", ["labels as whole numbers", "got 1e+300 in 'label', row 0"]),
+        ("0,1,label\n1,2,9223372036854775808\n", ["got 9.22337e+18 in 'label', row 0"]),
+        ("0,1,label\n", ["at least one row under the header"]),
         ("", ["expected labels named", "got nothing"]),
         ("1,2,0\n3,4,1\n", ["expected labels named", "got '1', '2', '0'"]),
         ("cat;dog;label\n1;2;0\n", ["got 'cat;dog;label'"]),
         ("cat,cat,label\n1,2,0\n", ["got 'cat' twice"]),
-        (",cat,dog,label\n0,1,2,0\n", ["a name for every column", "index"]),
-        ("0,1,10,2,label\n0,1,2,3,0\n", ["columns of the classes in order, got 0, 1, 10, 2"]),
+        (",0,1,label\n0,1,2,0\n", ["'' is not clearly a class", "--classes '*'"]),
+        ("0,1,10,2,label\n0,1,2,3,0\n", ["numbered from 0", "got '0', '1', '10', '2'"]),
         ("cat,y,label\n1,2,0\n", ["several could be the labels: 'label', 'y'"]),
     ],
 )
@@ -146,14 +148,14 @@ def test_csv_that_cannot_be_used_is_refused(tmp_path, text, words):
 def test_csv_has_no_key_for_scores_but_one_for_labels(tmp_path):
     path = written(tmp_path, "a.csv", labels="truth")
     assert read_predictions(path, labels_key="truth").labels.tolist() == [0, 1]
-    refused(path, ["no key for scores, got 'logits'"], scores_key="logits")
+    refused(path, ["no key for scores, got 'logits'", "--classes"], scores_key="logits")
 
 
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"cat": ["a", "b"], "dog": [1.0, 2.0], "label": [0, 1]}, ["numbers in 'cat', got string"]),
-        ({"cat": [1.0, None], "dog": [1.0, 2.0], "label": [0, 1]}, ["got 1 empty in 'cat'"]),
+        ({"p_0": ["a", "b"], "p_1": [1.0, 2.0], "label": [0, 1]}, ["numbers in 'p_0', got string"]),
+        ({"p_0": [1.0, None], "p_1": [1.0, 2.0], "label": [0, 1]}, ["got 1 empty in 'p_0'"]),
         ({"logits": [[1.0, 2.0], [1.0]], "label": [0, 1]}, ["as many scores for each sample", "[2, 1]"]),
         ({"logits": [[1.0, 2.0], None], "label": [0, 1]}, ["as many scores for each sample"]),
         ({"logits": [[1.0, None], [1.0, 2.0]], "label": [0, 1]}, ["got 1 empty in 'logits'"]),
@@ -169,6 +171,117 @@ def test_parquet_that_cannot_be_used_is_refused(tmp_path, table, words):
 def test_pickled_arrays_are_never_loaded(tmp_path):
     np.savez(tmp_path / "a.npz", logits=np.array([[1, 2]], dtype=object), labels=LABELS)
     refused(tmp_path / "a.npz", ["'logits' holds Python objects, a pickle"])
+
+
+def tabled(path, names, rows):
+    if path.suffix == ".csv":
+        path.write_text("\n".join(",".join(map(str, line)) for line in [names, *rows]))
+    else:
+        parquet.write_table(pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("prefix", ["class_", "", "logit ", "v2.p"])
+def test_numbered_columns_are_sorted_by_their_number_as_labels_count(tmp_path, suffix, prefix):
+    names = sorted(f"{prefix}{number}" for number in range(12))  # 0, 1, 10, 11, 2 …
+    rows = [
+        [9.0 if int(name.removeprefix(prefix)) == label else 0.5 for name in names] + [label] for label in range(12)
+    ]
+    found = read_predictions(tabled(tmp_path / f"a{suffix}", [*names, "label"], rows))
+    assert torch.equal(found.scores.argmax(1), found.labels)
+    assert found.source == (
+        f"classes '{prefix}0', '{prefix}1' … '{prefix}11' (12 columns, sorted by their numbers), label 'label'"
+    )
+
+
+def test_a_file_says_where_its_numbers_come_from(tmp_path):
+    assert read_predictions(written(tmp_path, "a.npz")).source == "logits 'logits', labels 'labels'"
+    assert read_predictions(written(tmp_path, "a.safetensors")).source == "logits 'logits', labels 'labels'"
+    assert read_predictions(written(tmp_path, "a.parquet", "probs"), probabilities=True).source == (
+        "probabilities 'probs', labels 'labels'"
+    )
+    assert read_predictions(written(tmp_path, "a.csv")).source == (
+        "classes 'class_0', 'class_1', 'class_2' (3 columns), label 'labels'"
+    )
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["id", "class_0", "class_1", "pred"], ["'id', 'pred' are not clearly classes", "--classes 'class_*'"]),
+        (["id", "0", "1"], ["'id' is not clearly a class", "--classes '*'"]),
+        (["cat", "dog"], ["numbered from 0", "got 'cat', 'dog'", "--classes cat,dog"]),
+        (["class_1", "class_2"], ["numbered from 0", "got 'class_1', 'class_2'", "--classes class_1,class_2"]),
+        (["class_0", "class_2"], ["numbered from 0", "got 'class_0', 'class_2'"]),
+        (["class_0", "class_00", "class_1"], ["numbered from 0", "'class_00'"]),
+        (["p_0", "p_1", "z_0", "z_1"], ["'p_0', 'p_1', 'z_0', 'z_1'", "--classes 'p_*'", "--classes 'z_*'"]),
+        (["0.0", "1.0"], ["numbered from 0", "got '0.0', '1.0'"]),
+    ],
+)
+def test_a_column_that_is_not_clearly_a_class_is_refused(tmp_path, suffix, names, words):
+    rows = [[0.25] * len(names) + [label] for label in (0, 1)]
+    refused(tabled(tmp_path / f"a{suffix}", [*names, "label"], rows), words)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_classes_can_be_named_and_other_columns_may_then_hold_anything(tmp_path, suffix):
+    names = ["file", "p_1", "dog", "p_0", "label", "cat"]
+    path = tabled(tmp_path / f"a{suffix}", names, [["x.png", 1.5, 2.5, 3.5, 1, 4.5], ["y.png", 5.5, 6.5, 7.5, 0, 8.5]])
+    found = read_predictions(path, classes=["cat", "dog"])
+    assert found.scores.tolist() == [[4.5, 2.5], [8.5, 6.5]]
+    assert found.labels.tolist() == [1, 0]
+    assert found.source == "classes 'cat', 'dog' (2 columns), label 'label'"
+    assert read_predictions(path, classes=["p_*"]).scores.tolist() == [[3.5, 1.5], [7.5, 5.5]]
+    refused(path, ["expected the column 'emu', got 'file'"], classes=["cat", "emu"])
+    refused(path, ["'cat' twice"], classes=["cat", "cat"])
+    refused(path, ["'label' is the label, not a class"], classes=["cat", "label"])
+    refused(path, ["expected the columns 'q_0', 'q_1' … of --classes 'q_*'"], classes=["q_*"])
+    refused(path, ["at least two classes"], classes=["cat"])
+
+
+def test_scores_and_classes_are_not_both_named(tmp_path):
+    path = written(tmp_path, "a.parquet")
+    refused(path, ["either --scores-key or --classes, got both"], classes=["cat", "dog"], scores_key="logits")
+
+
+def test_a_parquet_column_that_is_there_twice_is_refused_by_its_name(tmp_path):
+    columns = [pa.array(LOGITS[:, 0]), pa.array(LOGITS[:, 1]), pa.array(LABELS)]
+    parquet.write_table(pa.Table.from_arrays(columns, names=["p0", "p0", "label"]), tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", ["expected column names that differ, got 'p0' twice"])
+
+
+def test_the_folders_of_a_parquet_file_are_no_columns(tmp_path):
+    (tmp_path / "label=1").mkdir()
+    refused(written(tmp_path / "label=1", "a.parquet", labels="truth"), ["got 'logits', 'truth'"])
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.safetensors"])
+def test_arrays_have_no_columns_to_name(tmp_path, name):
+    refused(written(tmp_path, name), ["no columns", "--classes"], classes=["cat", "dog"])
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"class_0,class_1,label\n1,2,0\n", "begins with b'class_0,"),
+        (b"a", "begins with b'a'"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "begins with b'\\x89PNG"),
+    ],
+)
+def test_a_file_of_another_format_is_refused_by_what_it_begins_with(tmp_path, suffix, content, words):
+    (tmp_path / f"a{suffix}").write_bytes(content)
+    refused(tmp_path / f"a{suffix}", [f"cannot be read as {suffix}", words, "another format"])
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet", ".csv"])
+@pytest.mark.parametrize("true", [".npz", ".safetensors", ".parquet"])
+def test_a_file_with_the_suffix_of_another_format_is_told_its_own(tmp_path, suffix, true):
+    path = written(tmp_path, f"a{true}").rename(tmp_path / f"b{suffix}")
+    if suffix != true:
+        refused(path, [f"cannot be read as {suffix}", f"a {true} file"])
 
 
 @pytest.mark.parametrize(("values", "words"), [(np.array(["a"]), "<U1"), (np.array([1j]), "complex128")])

@@ -76,8 +76,6 @@ def test_differences_are_paired():
     point = calibration.evaluate(logits, labels).loss - calibration.evaluate(logits / 2, labels).loss
     assert low < point < high
     assert high - low < alone[1] - alone[0]
-    zero = difference_intervals(logits, logits, labels, metrics=["loss", "ece"], resamples=50)
-    assert zero == {"loss": (0, 0), "ece": (0, 0)}
 
 
 def test_probabilities_have_the_same_intervals():
@@ -106,13 +104,43 @@ def test_portions_do_not_matter_to_what_is_left_out(monkeypatch):
     assert intervals(logits, labels, metrics=["brier"], resamples=64)["brier"] == pytest.approx(whole)
 
 
-def test_what_is_undefined_has_no_interval_and_what_is_constant_a_point():
+def test_what_is_undefined_or_the_same_in_every_resample_has_no_interval():
     logits, labels = torch.tensor([[2.0, 0.0]] * 20), torch.zeros(20, dtype=torch.long)
     found = intervals(logits, labels, resamples=20)
-    assert "confidence_accuracy_correlation" not in found
-    assert found["top1_accuracy"] == (100, 100)
+    assert set(found) == {"top1_accuracy", "top5_accuracy"}
+    assert found["top5_accuracy"] == (100, 100)  # of two classes the label is always among the highest five
+    assert difference_intervals(logits, logits, labels, resamples=20) == {}
     infinite = intervals_probabilities(torch.tensor([[1.0, 0.0]] * 3), torch.tensor([1, 0, 0]), resamples=20)
-    assert infinite["loss"] == (math.inf, math.inf)
+    assert infinite["loss"] == (math.inf, math.inf)  # an event that was given none has happened
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
+@pytest.mark.parametrize(("right", "n"), [(20, 20), (0, 20), (13, 20), (1, 1), (999, 1000)])
+def test_accuracies_have_the_wilson_intervals_of_scipy(right, n, level):
+    labels = torch.arange(n) >= right  # class 0 is predicted
+    logits = torch.tensor([[2.0, 0.0, -1.0, -2.0, -3.0, -4.0]]).repeat(n, 1)
+    theirs = scipy.stats.binomtest(right, n).proportion_ci(level, method="wilson")
+    ours = intervals(logits, 5 * labels.long(), resamples=20, level=level)
+    for name in ("top1_accuracy", "top5_accuracy"):
+        assert ours[name] == pytest.approx((100 * theirs.low, 100 * theirs.high), abs=1e-9)
+    low, high = ours["top1_accuracy"]
+    assert 0 <= low <= 100 * right / n <= high <= 100
+
+
+def test_the_intervals_of_accuracies_cover_the_truth_where_those_of_a_bootstrap_do_not():
+    """At 97 % right, 20 of 20 are right in 54 % of test sets; a bootstrap then says [100, 100]."""
+    covered = 0.0
+    for right in range(21):
+        logits, labels = torch.tensor([[2.0, 0.0]]).repeat(20, 1), (torch.arange(20) >= right).long()
+        low, high = intervals(logits, labels, metrics=["top1_accuracy"], resamples=2)["top1_accuracy"]
+        covered += float(scipy.stats.binom.pmf(right, 20, 0.97)) * (low <= 97 <= high)
+    assert covered > 0.95
+
+
+def test_a_difference_is_no_difference_where_only_rounding_makes_one():
+    logits, labels = predictions(300)
+    same = (logits * 3) / 3
+    assert difference_intervals(logits, same, labels, metrics=["loss", "brier"], resamples=50) == {}
 
 
 @pytest.mark.parametrize(("option", "value"), [("resamples", 1), ("level", 0.0), ("level", 1.0)])
@@ -121,6 +149,12 @@ def test_impossible_options_are_named(option, value):
         intervals(*predictions(20), **{option: value})
     with pytest.raises(TypeError, match="resampels"):
         intervals(*predictions(20), resampels=3)
+    for wrong in ({"resamples": 20.0}, {"resamples": "20"}, {"resamples": True}, {"seed": 1.5}, {"seed": "0"}):
+        with pytest.raises(TypeError, match=rf"expected {next(iter(wrong))} as a whole number, got"):
+            intervals(*predictions(20), **wrong)
+    for seed in (2**64, -(2**63) - 1):
+        with pytest.raises(ValueError, match=f"a seed of 64 bits, got {seed}"):
+            intervals(*predictions(20), seed=seed)
     broken, labels = predictions(20)
     broken[2, 1] = math.nan
     with pytest.raises(ValueError, match="got nan in row 2"):

@@ -49,6 +49,11 @@ def test_values_and_shapes_that_cannot_be_evaluated_are_named(logits, labels, wo
         (LOGITS, LABELS.double(), "labels as whole numbers, got torch.float64"),
         (LOGITS, LABELS.bool(), "labels as whole numbers, got torch.bool"),
         (LOGITS.to(torch.complex64), LABELS, "floating point, got torch.complex64"),
+        (LOGITS.to(torch.float8_e4m3fn), LABELS, "at least half precision, got torch.float8_e4m3fn"),
+        (LOGITS.to_sparse(), LABELS, "logits as an array or tensor that is stored whole, got torch.sparse_coo"),
+        (LOGITS, LABELS.to_sparse(), "labels as an array or tensor that is stored whole, got torch.sparse_coo"),
+        (np.ma.masked_less(LOGITS.numpy(), 0), LABELS, "logits without a mask, got a MaskedArray"),
+        (LOGITS, np.ma.array(LABELS.numpy(), mask=[True, False]), "labels without a mask, got a MaskedArray"),
     ],
 )
 def test_kinds_that_cannot_be_evaluated_are_named(logits, labels, words):
@@ -63,16 +68,40 @@ def test_kinds_that_cannot_be_evaluated_are_named(logits, labels, words):
         ([0.5, 0.6, -0.1], "from 0 to 1, got -0.1 in row 1"),
         ([math.nan, 0.5, 0.5], "from 0 to 1, got nan in row 1"),
         ([2.0, 3.0, 1.0], "from 0 to 1, got 2 in row 1"),
+        ([1.000002, 0.0, 0.0], "from 0 to 1, got 1.000002 in row 1"),
     ],
 )
 def test_probabilities_that_are_none_are_named(row, words):
     with pytest.raises(ValueError, match=words):
         evaluate_probabilities(torch.tensor([[0.2, 0.3, 0.5], row]), LABELS)
+    rounded = [1 + 5e-7, -5e-7, 0.0]  # is forgiven, so it is not what is wrong
+    with pytest.raises(ValueError, match=words):
+        evaluate_probabilities(torch.tensor([rounded, row], dtype=torch.float64), LABELS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_past_their_limits_by_rounding_count_as_the_limit(dtype):
+    eps = max(1e-7, torch.finfo(dtype).eps)
+    rounded = torch.tensor([[1 + eps, 0, 0], [0, 0.5, 0.5]], dtype=dtype)
+    rounded[0, 1] = -min(eps, 1e-6)
+    exact = torch.tensor([[1, 0, 0], [0, 0.5, 0.5]], dtype=dtype)
+    assert evaluate_probabilities(rounded, LABELS) == evaluate_probabilities(exact, LABELS)
+    assert float(rounded[0, 0]) > 1, "the caller's own numbers stay as they are"
+
+
+@pytest.mark.parametrize("row", [[1.0001, 0.0, 0.0], [1.0, 0.0, -1e-4], [1.0, 0.002, 0.0]])
+def test_probabilities_past_their_limits_by_more_than_rounding_are_refused(row):
+    with pytest.raises(ValueError, match="expected probabilities"):
+        evaluate_probabilities(torch.tensor([row]), [0])
 
 
 def test_numpy_arrays_lists_and_narrow_labels_are_welcome():
     expected = evaluate(LOGITS, LABELS)
-    assert evaluate(LOGITS.numpy(), LABELS.numpy().astype(np.uint8)) == expected
+    for kind in (np.uint8, np.uint16, np.uint32, np.uint64, ">i4"):
+        assert evaluate(LOGITS.numpy(), LABELS.numpy().astype(kind)) == expected
+    assert evaluate(LOGITS.numpy().astype(">f4"), LABELS) == expected
+    for kind in (torch.uint16, torch.uint32, torch.uint64):
+        assert evaluate(LOGITS, LABELS.to(kind)) == expected
     assert evaluate(LOGITS.tolist(), LABELS.tolist()) == expected
     assert evaluate(LOGITS.requires_grad_(), LABELS.int()) == expected
     assert evaluate(LOGITS.detach().t().contiguous().t(), LABELS) == expected
@@ -147,3 +176,74 @@ def test_results_print_convert_and_explain_themselves():
     assert json.loads(json.dumps(infinite.as_dict(), allow_nan=False))["metrics"]["loss"] == "inf"
     assert infinite.formatted("max_logit") == "needs logits"
     assert infinite.formatted("confidence_accuracy_correlation") == "undefined"
+
+
+def test_labels_too_large_for_int64_are_named_as_they_came():
+    with pytest.raises(ValueError, match="labels from 0 to 2, got 18446744073709551615 in row 1"):
+        evaluate(LOGITS, np.array([0, 2**64 - 1], dtype=np.uint64))
+
+
+def test_a_series_is_taken_by_position_and_a_frame_is_refused():
+    pandas = pytest.importorskip("pandas")
+    expected = evaluate(LOGITS, LABELS)
+    for index in ([0, 1], [1, 0], [7, 8], ["a", "b"]):
+        assert evaluate(LOGITS, pandas.Series(LABELS.numpy(), index=index)) == expected
+    frame = pandas.DataFrame(LOGITS.detach().numpy(), columns=["class_0", "class_10", "class_2"])
+    with pytest.raises(TypeError, match=r"logits as an array or tensor, got a DataFrame.*\.to_numpy\(\)"):
+        evaluate(frame, LABELS)
+    with pytest.raises(TypeError, match="labels as an array or tensor, got a DataFrame"):
+        evaluate(LOGITS, pandas.DataFrame({"label": LABELS.numpy()}))
+    with pytest.raises(TypeError, match="labels as numbers, got "):
+        evaluate(LOGITS, pandas.Series(["cat", "dog"]))
+
+
+@pytest.mark.parametrize("values", ["logits", ["a", "b"], [[1.0, 2.0], [1.0]], None, {"a": 1}, object()])
+def test_what_is_no_array_is_refused_by_its_type(values):
+    with pytest.raises(TypeError, match="expected logits as numbers"):
+        evaluate(values, LABELS)
+
+
+@pytest.mark.parametrize("bins", [10.0, "10", None, True, 0, -3, 1001, 10**9, math.nan])
+def test_bins_are_a_whole_number_within_bounds(bins):
+    kind = ValueError if type(bins) is int else TypeError
+    for evaluated in (evaluate, calibration.intervals):
+        with pytest.raises(kind, match=rf"expected (bins as a|at least one|at most 1000).*got {bins!r}"):
+            evaluated(LOGITS, LABELS, bins=bins)
+
+
+def test_bins_may_be_numpys():
+    assert evaluate(LOGITS, LABELS, bins=np.int64(15)) == evaluate(LOGITS, LABELS, bins=15)
+
+
+def added(logits, labels):
+    calibration.Evaluation().update(logits, labels)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        evaluate,
+        added,
+        lambda logits, labels: calibration.intervals(logits, labels, resamples=20),
+        lambda logits, labels: calibration.TemperatureScaling().fit(logits, labels),
+        lambda logits, labels: calibration.VectorScaling().fit(logits, labels),
+        lambda logits, labels: calibration.fit_temperatures(logits[None], labels),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_given_as_logits_are_warned_of_where_they_are_given(use, dtype):
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(50, 3, generator=generator), torch.randint(3, (50,), generator=generator)
+    with pytest.warns(calibration.InputWarning, match=r"every row .* lies in \[0, 1\] and sums to 1") as caught:
+        use(logits.softmax(1).to(dtype), labels)
+    (told,) = [warning for warning in caught if warning.category is calibration.InputWarning]
+    assert told.filename == __file__
+
+
+@pytest.mark.filterwarnings("error::orthograd.calibration.InputWarning")
+def test_logits_are_not_warned_of():
+    probabilities = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+    evaluate_probabilities(probabilities, [0, 1])
+    evaluate(probabilities.log(), [0, 1])
+    evaluate(torch.cat([probabilities, torch.tensor([[0.5, 0.6]])]), [0, 1, 1])
+    evaluate(torch.zeros(3, 2), [0, 1, 1])

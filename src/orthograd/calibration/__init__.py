@@ -22,6 +22,7 @@ from .calibrators import (
 )
 from .conventions import ALL, CONVENTIONS, PAPER, STREAMING, Convention
 from .evaluation import Evaluation, evaluate, evaluate_probabilities
+from .inputs import InputWarning
 from .metrics import Metrics
 from .reliability import ReliabilityCurve, average
 from .selective import aurc, risk_coverage
@@ -37,6 +38,7 @@ __all__ = [
     "DirichletCalibration",
     "Evaluation",
     "HistogramBinning",
+    "InputWarning",
     "IsotonicCalibration",
     "MatrixScaling",
     "Metrics",

@@ -1,12 +1,15 @@
-"""How sure the metrics are: bootstrap intervals over the samples of a test set.
+"""How sure the metrics are: intervals over the samples of a test set, by the bootstrap but for the accuracies.
 
 These metrics are functions of sums over samples, so a resample is a column of weights, and so is leaving samples out.
+Accuracies are proportions, whose intervals are known without resampling and are right where every answer is, too.
 
-Reference: Efron, "Better Bootstrap Confidence Intervals", 1987 (BCa).
+References: Efron, "Better Bootstrap Confidence Intervals", 1987 (BCa); Brown, Cai and DasGupta, "Interval Estimation
+for a Binomial Proportion", 2001 (Wilson's).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -16,14 +19,19 @@ from torch import Tensor
 
 from . import binned
 from .conventions import PAPER, checked
+from .evaluation import TOP_K
 from .formulas import from_sums
-from .inputs import checked_logits, checked_probabilities, refuse_broken
+from .inputs import checked_bins, checked_logits, checked_probabilities, refuse_broken, whole_number
 from .metrics import Interval
 from .predictions import Source, blocks, of_logits, of_probabilities
+from .reliability import wilson
 from .sums import MEANS, Sums
 
 RESAMPLED = (*PAPER, "ece_l2", "ece_debiased", "mce")
-"""Metrics that have bootstrap intervals."""
+"""Metrics that have intervals."""
+
+PROPORTIONS = {"top1_accuracy": "correct", "top5_accuracy": "in_top_k"}
+"""Metrics that are the share of samples of which something is so, and what."""
 
 AT_ONCE = 1 << 22
 """Weights in float64 that are drawn together: 32 MiB."""
@@ -33,7 +41,10 @@ Statistic = Callable[[Tensor], dict[str, Tensor]]
 
 
 def intervals(logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
-    """Bootstrap intervals of the metrics of logits (n, classes) and labels (n,); options as in `bca_intervals`.
+    """Intervals of the metrics of logits (n, classes) and labels (n,); options as in `bca_intervals`.
+
+    Those of the accuracies are Wilson's, all others are bootstrap intervals (BCa). A metric that has the same value in
+    every resample has none: the bootstrap cannot know how far off it is.
 
     An ECE is never below zero, so where the model is nearly calibrated its interval cannot reach down to the truth:
     look at `ece_by_chance` there.
@@ -41,7 +52,7 @@ def intervals(logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
     >>> logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]] * 50), torch.tensor([0, 1, 1] * 50)
     >>> low, high = intervals(logits, labels, metrics=["top1_accuracy"], resamples=500)["top1_accuracy"]
     >>> f"{low:.0f} % to {high:.0f} %"
-    '59 % to 73 %'
+    '59 % to 74 %'
     """
     return bca_intervals([_Samples.of_logits(logits, labels)], **options)
 
@@ -52,7 +63,7 @@ def intervals_probabilities(probabilities: Any, labels: Any, **options: Any) -> 
 
 
 def difference_intervals(first_logits: Any, second_logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
-    """Intervals of first − second, two models on the same samples: each resample draws the same ones for both."""
+    """Bootstrap intervals of first − second, two models on the same samples: each resample draws the same for both."""
     pair = [_Samples.of_logits(logits, labels) for logits in (first_logits, second_logits)]
     return bca_intervals(pair, **options)
 
@@ -75,35 +86,45 @@ def bca_intervals(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Bias-corrected and accelerated intervals of the metrics of one model, or of the difference between two."""
+    """Bias-corrected and accelerated intervals of the metrics of one model, or of the difference between two.
+
+    The accuracies of one model have Wilson's.
+    """
     names = [name for name in checked(metrics) if name in RESAMPLED]
-    if resamples < 2 or not 0 < level < 1:
+    if whole_number(resamples, "resamples") < 2 or not 0 < level < 1:
         raise ValueError(f"expected at least 2 resamples and a level between 0 and 1, got {resamples} and {level}")
-    statistics = [one.statistic(bins, names) for one in samples]
+    if not -(2**63) <= whole_number(seed, "seed") < 2**64:
+        raise ValueError(f"expected a seed of 64 bits, got {seed}")
+    statistics = [one.statistic(checked_bins(bins), names) for one in samples]
 
     def statistic(weights: Tensor) -> dict[str, Tensor]:
         first, *others = (each(weights) for each in statistics)
         return {name: value - sum(other[name] for other in others) for name, value in first.items()}
 
     n = samples[0].size
-    point = statistic(torch.ones(n, 1, dtype=torch.float64))
+    whole = torch.ones(n, 1, dtype=torch.float64)
+    point, sizes = statistic(whole), [each(whole) for each in statistics]
     drawn = _joined(statistic(weights) for weights in _resampled(n, resamples, seed))
     left_out = _joined(statistic(weights) for weights in _jackknifed(n))
-    return {
+    rounding = {name: 1e-12 * (1 + sum(abs(float(size[name])) for size in sizes)) for name in point}
+    bounds = {
         name: _bca(float(value), drawn[name], left_out[name], level)
         for name, value in point.items()
-        if not bool(value.isnan())
+        if not bool(value.isnan()) and _varies(drawn[name], rounding[name])
     }
+    if len(samples) == 1:
+        bounds |= {name: samples[0].proportion(name, level) for name in PROPORTIONS if name in names}
+    return bounds
 
 
 class _Samples:
     """What each sample adds to the sums, so that weighted sums of it are matrix products."""
 
     def __init__(self, scores: Tensor, labels: Tensor, source: Source) -> None:
-        parts = [source(z, y, PAPER, min(5, scores.shape[1])) for z, y in blocks(scores, labels)]
+        parts = [source(z, y, PAPER, min(TOP_K, scores.shape[1])) for z, y in blocks(scores, labels)]
         if source is of_logits and not all(bool(part.loss.isfinite().all()) for part in parts):
             refuse_broken(scores)
-        self.parts, self.size = parts, len(labels)
+        self.parts, self.size, self.classes = parts, *scores.shape
 
     @classmethod
     def of_logits(cls, logits: Any, labels: Any) -> _Samples:
@@ -115,6 +136,15 @@ class _Samples:
 
     def column(self, name: str) -> Tensor:
         return torch.cat([getattr(part, name) for part in self.parts]).cpu()
+
+    def proportion(self, name: str, level: float) -> Interval:
+        """The Wilson interval of an accuracy in percent; one that holds of every sample by definition is certain."""
+        if name == "top5_accuracy" and self.classes <= TOP_K:
+            return 100.0, 100.0
+        hits = self.column(PROPORTIONS[name]).sum().double()
+        z = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+        low, high = wilson(hits, torch.tensor(float(self.size), dtype=torch.float64), z)
+        return 100 * float(low), 100 * float(high)
 
     def statistic(self, bins: int, names: Collection[str]) -> Statistic:
         confidence, correct = self.column("confidence"), self.column("correct")
@@ -163,10 +193,16 @@ def _joined(parts: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
 
+def _varies(drawn: Tensor, rounding: float) -> bool:
+    """Whether resamples differ by more than rounding. An infinite metric is known to be infinite."""
+    finite = drawn[drawn.isfinite()]
+    return math.isinf(rounding) or (len(finite) > 0 and float(finite.max() - finite.min()) > rounding)
+
+
 def _bca(point: float, drawn: Tensor, left_out: Tensor, level: float) -> Interval:
     """Quantiles of the resampled values, moved by how biased and how skewed they are."""
     drawn, left_out = drawn[drawn.isfinite()], left_out[left_out.isfinite()]
-    if len(drawn) == 0 or float(drawn.max() - drawn.min()) <= 1e-12 * abs(point):
+    if math.isinf(point):
         return point, point
     below = ((drawn < point).double().mean() + (drawn == point).double().mean() / 2).clamp(
         1 / (len(drawn) + 1), len(drawn) / (len(drawn) + 1)

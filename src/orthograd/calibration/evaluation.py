@@ -11,7 +11,7 @@ from torch import Tensor, distributed
 from . import binned, selective
 from .conventions import ALL, CLASSWISE, STREAMING, checked
 from .formulas import bin_sums, from_sums
-from .inputs import checked_logits, checked_probabilities, refuse_broken
+from .inputs import checked_bins, checked_logits, checked_probabilities, refuse_broken
 from .metrics import Metrics
 from .predictions import Source, blocks, of_logits, of_probabilities
 from .reliability import ReliabilityCurve
@@ -28,7 +28,7 @@ class Evaluation:
 
     >>> evaluation = Evaluation(metrics=["top1_accuracy", "ece"])
     >>> evaluation.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]))
-    >>> evaluation.update(torch.tensor([[1.0, 0.0]]), torch.tensor([1]))
+    >>> evaluation.update(torch.tensor([[2.0, 1.0]]), torch.tensor([1]))
     >>> print(evaluation.compute())
     3 samples, 2 classes, 10 bins
       top1_accuracy       66.67 %
@@ -36,9 +36,7 @@ class Evaluation:
     """
 
     def __init__(self, *, bins: int = 10, metrics: Collection[str] = STREAMING) -> None:
-        if bins < 1:
-            raise ValueError(f"expected at least one bin, got {bins}")
-        self.bins = bins
+        self.bins = checked_bins(bins)
         self.metrics = checked(metrics)
         self._sums: Sums = {}
         self._kept: list[tuple[Tensor, Tensor]] = []

@@ -2,32 +2,97 @@
 
 from __future__ import annotations
 
+import operator
+import sys
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
+MOST_BINS = 1000
+"""Beyond it bins are empty on any test set there is, and the memory for what chance makes of them is not."""
+
+
+class InputWarning(UserWarning):
+    """An input is used as what it was given for, but looks like something else."""
+
 
 def checked_logits(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    """Logits (n, classes) in floating point and labels (n,) of int64 on the same device."""
+    """Logits (n, classes) in floating point and labels (n,) of int64 on the same device.
+
+    Where every row could be probabilities it warns: they are used as logits all the same.
+    """
     scores = _matrix(logits, "logits")
-    return scores, _checked_labels(labels, scores)
+    truth = _checked_labels(labels, scores)
+    if look_like_probabilities(scores):
+        warnings.warn(
+            "every row of these logits lies in [0, 1] and sums to 1, as probabilities do; if they are probabilities, "
+            "evaluate them as such (evaluate_probabilities, update_probabilities …) and fit calibrators to their log",
+            InputWarning,
+            stacklevel=_callers_level(),
+        )
+    return scores, truth
+
+
+def look_like_probabilities(scores: Tensor) -> bool:
+    """Whether every row lies in [0, 1] and sums to 1, up to rounding.
+
+    >>> look_like_probabilities(torch.tensor([[0.25, 0.75], [1.0, 0.0]]))
+    True
+    """
+    for rows in (scores[:1], scores):  # of logits one row tells enough
+        low, high = (float(value) for value in rows.aminmax())
+        if not (_is_within(low, high, scores.dtype) and float(_off(rows).max()) <= _tolerance(scores.dtype)):
+            return False
+    return True
 
 
 def checked_probabilities(probabilities: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    """Probabilities (n, classes), not negative and with rows that sum to one, and labels (n,) as above."""
+    """Probabilities (n, classes), from 0 to 1 and with rows that sum to 1, and labels (n,) as above.
+
+    Rows may sum to 1 ± 1e-3, since printed numbers are rounded (in half precision 1 ± 8 eps). A number that rounding
+    took past 0 or 1, by 1e-6 at most (in half precision 2 eps), becomes 0 or 1.
+    """
     scores = _matrix(probabilities, "probabilities")
-    if not bool(((scores >= 0) & (scores <= 1)).all()):
-        row, column = ((scores >= 0) & (scores <= 1)).logical_not().nonzero()[0].tolist()
-        raise ValueError(f"expected probabilities from 0 to 1, got {scores[row, column]:g} in row {row}")
-    off = (scores.sum(1, dtype=_accurate(scores.dtype)) - 1).abs()
-    if float(off.max()) > max(1e-3, 8 * torch.finfo(scores.dtype).eps):  # printed or half-precision numbers are rounded
+    low, high = (float(value) for value in scores.aminmax())
+    if not _is_within(low, high, scores.dtype):
+        past = _past(scores.dtype)
+        row, column = ((scores >= -past) & (scores <= 1 + past)).logical_not().nonzero()[0].tolist()
+        raise ValueError(f"expected probabilities from 0 to 1, got {scores[row, column]:.7g} in row {row}")
+    off = _off(scores)
+    if float(off.max()) > _tolerance(scores.dtype):
         row = int(off.argmax())
         total = float(scores[row].double().sum())
         raise ValueError(
             f"expected probabilities that sum to 1, got a sum of {total:g} in row {row}; are these logits?"
         )
-    return scores, _checked_labels(labels, scores)
+    return scores if low >= 0 and high <= 1 else scores.clamp(0, 1), _checked_labels(labels, scores)
+
+
+def checked_bins(bins: Any) -> int:
+    """The number of bins, a whole number from 1 to 1000.
+
+    >>> checked_bins(15)
+    15
+    """
+    count = whole_number(bins, "bins")
+    if count < 1:
+        raise ValueError(f"expected at least one bin, got {bins}")
+    if count > MOST_BINS:
+        raise ValueError(f"expected at most {MOST_BINS} bins, got {bins}")
+    return count
+
+
+def whole_number(value: Any, name: str) -> int:
+    """An int; one that numpy or torch made is welcome, 10.0 is not."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"expected {name} as a whole number, got {value!r}")
+    return number
 
 
 def refuse_broken(logits: Tensor) -> None:
@@ -52,10 +117,70 @@ def _accurate(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def _tolerance(dtype: torch.dtype) -> float:
+    """How far from 1 a row of probabilities may sum: printed and half-precision numbers are rounded."""
+    return max(1e-3, 8 * torch.finfo(dtype).eps)
+
+
+def _off(scores: Tensor) -> Tensor:
+    """How far from 1 each row sums."""
+    return (scores.sum(1, dtype=_accurate(scores.dtype)) - 1).abs()
+
+
+def _past(dtype: torch.dtype) -> float:
+    """How far rounding may take a probability past 0 or 1."""
+    return max(1e-6, 2 * torch.finfo(dtype).eps)
+
+
+def _is_within(low: float, high: float, dtype: torch.dtype) -> bool:
+    """Whether numbers lie in [0, 1] up to rounding."""
+    return low >= -_past(dtype) and high <= 1 + _past(dtype)
+
+
+def _callers_level() -> int:
+    """The stack level of the first caller outside this package, for a function that warns.
+
+    Calls come here by different ways, some of which wind through torch.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("orthograd", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    """The values of anything that torch can read, by position."""
+    if hasattr(values, "columns"):
+        raise TypeError(
+            f"expected {name} as an array or tensor, got a {type(values).__name__}, whose columns and rows have names: "
+            "choose the columns, in the order of the classes, and pass .to_numpy()"
+        )
+    if hasattr(values, "filled"):
+        raise TypeError(f"expected {name} without a mask, got a {type(values).__name__}: leave out what it masks")
+    tensor = _read(values, name)
+    if tensor.layout != torch.strided:
+        raise TypeError(f"expected {name} as an array or tensor that is stored whole, got {tensor.layout}: .to_dense()")
+    return tensor
+
+
+def _read(values: Any, name: str) -> Tensor:
+    try:
+        if hasattr(values, "to_numpy"):
+            values = values.to_numpy().copy()  # what belongs to a series may not be written to, of which torch warns
+        if not getattr(getattr(values, "dtype", None), "isnative", True):
+            values = values.astype(values.dtype.newbyteorder("="))  # torch knows this byte order alone
+        return torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise TypeError(f"expected {name} as numbers, got a {type(values).__name__}: {reason}") from error
+
+
 def _matrix(values: Any, name: str) -> Tensor:
-    scores = torch.as_tensor(values).detach()
+    scores = _tensor(values, name)
     if not scores.is_floating_point():
         raise TypeError(f"expected {name} in floating point, got {scores.dtype}")
+    if scores.element_size() < 2:
+        raise TypeError(f"expected {name} of at least half precision, got {scores.dtype}")
     if scores.ndim != 2:
         raise ValueError(f"expected {name} (n, classes), got {tuple(scores.shape)}")
     if len(scores) == 0:
@@ -66,17 +191,16 @@ def _matrix(values: Any, name: str) -> Tensor:
 
 
 def _checked_labels(labels: Any, scores: Tensor) -> Tensor:
-    truth = torch.as_tensor(labels).detach().to(scores.device)
+    truth = _tensor(labels, "labels").to(scores.device)
     if truth.is_floating_point() or truth.is_complex() or truth.dtype == torch.bool:
         raise TypeError(f"expected labels as whole numbers, got {truth.dtype}")
     if truth.ndim != 1:
         raise ValueError(f"expected labels (n,), got {tuple(truth.shape)}")
     if len(truth) != len(scores):
         raise ValueError(f"expected a label for each of {len(scores)} samples, got {len(truth)}")
-    low, high = (int(value) for value in truth.aminmax())
+    numbers = truth.long()  # torch can hold unsigned numbers, but hardly compute with them
+    low, high = (int(value) for value in numbers.aminmax())
     if low < 0 or high >= scores.shape[1]:
-        value = low if low < 0 else high
-        raise ValueError(
-            f"expected labels from 0 to {scores.shape[1] - 1}, got {value} in row {int((truth == value).nonzero()[0])}"
-        )
-    return truth.long()
+        row = int((numbers == (low if low < 0 else high)).nonzero()[0])
+        raise ValueError(f"expected labels from 0 to {scores.shape[1] - 1}, got {truth[row].item()} in row {row}")
+    return numbers

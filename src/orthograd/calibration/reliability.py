@@ -128,7 +128,8 @@ def wilson(hits: Tensor, count: Tensor, z: float = 1.959963984540054) -> tuple[T
     share = hits / count
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * (share * (1 - share) / count + (z / (2 * count)).square()).sqrt()
-    return centre - half, centre + half
+    # Rounding must not put the share itself outside.
+    return torch.minimum(centre - half, share).clamp_min(0), torch.maximum(centre + half, share).clamp_max(1)
 
 
 def _deviation(values: Tensor) -> Tensor:

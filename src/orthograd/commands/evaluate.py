@@ -15,7 +15,15 @@ def evaluate(
     ] = False,
     scores_key: Annotated[Optional[str], typer.Option(help="Name of the scores, if it is another one.")] = None,  # noqa: UP045 typer reads it on 3.10
     labels_key: Annotated[Optional[str], typer.Option(help="Name of the labels, if it is another one.")] = None,  # noqa: UP045
-    bins: Annotated[int, typer.Option(min=1, help="Bins of equal width.")] = 10,
+    classes: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="COLUMNS",
+            help="Columns of the classes in a table, in the order of the labels: cat,dog. "
+            "'class_*' stands for class_0, class_1 …",
+        ),
+    ] = None,
+    bins: Annotated[int, typer.Option(min=1, max=1000, help="Bins of equal width.")] = 10,
     fit_temperature: Annotated[
         Optional[list[Path]],  # noqa: UP045
         typer.Option(
@@ -24,8 +32,10 @@ def evaluate(
             "Once for all files, or once for each, in order.",
         ),
     ] = None,
-    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    resamples: Annotated[
+        int, typer.Option(min=0, max=10**6, help="Bootstrap resamples for the intervals; 0 for no intervals.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the resamples.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for evaluation.json and reliability.png.")] = Path("evaluation"),
     device: Annotated[str, typer.Option(help="cpu, cuda or auto: the GPU where there is one.")] = "auto",
     explain: Annotated[bool, typer.Option("--explain", help="Say what each number means.")] = False,
@@ -34,8 +44,9 @@ def evaluate(
 
     A .npz or .safetensors file holds logits (n, classes) and labels (n,),
     whole numbers from 0, under these names. A .csv or .parquet file has a
-    column label, and every other column is a class, in order; a .parquet may
-    have the logits of a sample as a list in a column logits instead.
+    column label, and a column for each class: class_0, class_1 … or 0, 1 …
+    If there are other columns, or other names, name the classes: --classes.
+    A .parquet may have the logits of a sample as a list in a column logits.
     With --probabilities the name is probabilities instead of logits.
 
     In Python: numpy.savez("test.npz", logits=logits, labels=labels)
@@ -46,15 +57,14 @@ def evaluate(
     The first also evaluates with the temperature that suits other predictions
     of the same model best; the second compares two models, sample by sample.
     """
-    from .evaluating import printed_evaluation  # with torch, which help does not wait for
+    from .evaluating import Names, printed_evaluation  # with torch, which help does not wait for
     from .results import Settings
 
     printed_evaluation(
         files,
         fit_temperature or [],
         Settings(bins=bins, resamples=resamples, seed=seed),
-        probabilities=probabilities,
-        keys=(scores_key, labels_key),
+        Names(scores_key, labels_key, classes, probabilities=probabilities),
         out=out,
         device=device,
         explain=explain,

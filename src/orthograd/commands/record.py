@@ -37,6 +37,7 @@ def as_record(results: Results) -> dict[str, Any]:
         "orthograd": __version__,
         "torch": torch.__version__,
         **asdict(results.settings),
+        "logits_that_look_like_probabilities": [str(file.path) for file in results.doubtful.values()],
         "files": [_file(column) for column in results.columns],
         "differences": [_difference(difference) for difference in results.differences],
     }
@@ -59,7 +60,12 @@ def strict(value: Any) -> Any:
 
 def _file(column: Column) -> dict[str, Any]:
     temperature = None if column.temperature is None else _temperature(column.temperature)
-    return {"path": str(column.file.path), "temperature": temperature, **column.metrics.as_dict()}
+    return {
+        "path": str(column.file.path),
+        "source": column.file.source,
+        "temperature": temperature,
+        **column.metrics.as_dict(),
+    }
 
 
 def _temperature(temperature: Temperature) -> dict[str, Any]:

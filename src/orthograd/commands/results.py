@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from ..calibration import CONVENTIONS, Metrics, ReliabilityCurve, TemperatureScaling
+from ..calibration.bootstrap import RESAMPLED
+from ..calibration.inputs import look_like_probabilities
 from ..predictions_file import PredictionsFile
 
 Interval = tuple[float, float]
@@ -82,7 +85,35 @@ class Results:
     differences: list[Difference]
     settings: Settings
 
+    @property
+    def files(self) -> dict[str, PredictionsFile]:
+        """Every file that was read, by its name, or by its path where another has the same name."""
+        fitted_on = (column.temperature.fitted_on for column in self.columns if column.temperature is not None)
+        plain = (column.file for column in self.columns if column.temperature is None)
+        files = {file.path: file for file in (*plain, *fitted_on)}.values()
+        count = Counter(file.name for file in files)
+        return {file.name if count[file.name] == 1 else str(file.path): file for file in files}
+
+    @property
+    def doubtful(self) -> dict[str, PredictionsFile]:
+        """Files of logits that look like probabilities."""
+        return {
+            name: file
+            for name, file in self.files.items()
+            if not file.is_probabilities and look_like_probabilities(file.scores)
+        }
+
+
+def without_interval(values: Mapping[str, float | None], intervals: Mapping[str, Interval]) -> list[str]:
+    """Metrics that are the same in every resample, so that the bootstrap cannot know how far off they are."""
+    return [name for name in RESAMPLED if values[name] is not None and name not in intervals]
+
 
 def have_same_labels(first: PredictionsFile, second: PredictionsFile) -> bool:
     """Whether two files are about the same samples, as far as labels tell."""
     return torch.equal(first.labels.long(), second.labels.long())
+
+
+def are_same(first: PredictionsFile, second: PredictionsFile) -> bool:
+    """Whether two files hold the same predictions, be they one file or copies."""
+    return torch.equal(first.scores, second.scores) and have_same_labels(first, second)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..calibration import CONVENTIONS
-from .results import Column, Difference, Results, have_same_labels
+from .results import Column, Difference, Results, are_same, have_same_labels, without_interval
 
 ARROWS = {"lower": " ↓", "higher": " ↑", None: ""}
 INKS = {"better": "green", "worse": "red", "different": "bold", "": ""}
@@ -51,6 +51,18 @@ def tables(results: Results, *, width: int) -> Iterator[Table]:
         yield table
 
 
+def sources(results: Results) -> Iterator[str]:
+    """Where in each file the numbers were, and whether they look like something else."""
+    for source in dict.fromkeys(file.source for file in results.files.values()):
+        names = ", ".join(name for name, file in results.files.items() if file.source == source)
+        yield f"{names}: {source}."
+    for name in results.doubtful:
+        yield (
+            f"{name}: every row lies in [0, 1] and sums to 1, as probabilities do, but it is evaluated as logits. "
+            "If they are probabilities, pass --probabilities, and --scores-key logits for an array of that name."
+        )
+
+
 def notes(results: Results) -> Iterator[str]:
     """What to know to read the tables."""
     first, settings = results.columns[0], results.settings
@@ -64,9 +76,13 @@ def notes(results: Results) -> Iterator[str]:
     yield from _notes_on_temperatures(results)
     yield "↓ lower is better, ↑ higher is better; --explain says what each number means."
     if settings.resamples:
-        yield f"[…] 95 % bootstrap intervals over samples: {settings.resamples} resamples, seed {settings.seed}."
-    if results.differences and settings.resamples:
-        count = len(results.differences[0].intervals)
+        yield (
+            f"[…] 95 % bootstrap intervals over samples: {settings.resamples} resamples, seed {settings.seed}; "
+            "for the accuracies of a file, Wilson intervals."
+        )
+        yield from _notes_on_intervals(results)
+    count = max((len(difference.intervals) for difference in results.differences), default=0)
+    if count:
         yield (
             "* the interval of the difference, over the same samples of both, excludes 0; "
             f"each by itself, not corrected for looking at {count}."
@@ -75,13 +91,34 @@ def notes(results: Results) -> Iterator[str]:
         yield f"Not every file has the labels of {first.name}: only those that do are compared with it."
 
 
+def _notes_on_intervals(results: Results) -> Iterator[str]:
+    """Where a bootstrap cannot know: it never draws what the samples do not hold."""
+    same = {
+        column.name: without_interval(column.metrics.as_row(), column.metrics.intervals) for column in results.columns
+    }
+    same |= {
+        difference.name: without_interval(difference.values, difference.intervals) for difference in results.differences
+    }
+    for name, metrics in same.items():
+        if metrics:
+            yield f"{name}: every resample gives the same {', '.join(metrics)}, so the bootstrap knows no interval."
+    for column in results.columns:
+        outcome = {0.0: "wrong", 100.0: "right"}.get(column.metrics.top1_accuracy or 0.0)
+        if outcome is not None:
+            yield (
+                f"{column.name}: every prediction is {outcome}, so the bootstrap cannot know what others would "
+                "do: the intervals of loss, brier and all calibration errors are too narrow."
+            )
+
+
 def _notes_on_temperatures(results: Results) -> Iterator[str]:
     scaled = [(column.file.path, column.temperature) for column in results.columns if column.temperature is not None]
     for fit in dict.fromkeys(temperature for _, temperature in scaled):
         yield f"Fitted on {fit.fitted_on.path}: {fit.scaling.certificate}."
     if len(scaled) > len({fit.fitted_on.path for _, fit in scaled}):
         yield "One temperature for several files is right if they come from one model; else fit one for each."
-    if any(path == fit.fitted_on.path for path, fit in scaled):
+    plain = {column.file.path: column.file for column in results.columns if column.temperature is None}
+    if any(are_same(plain[path], fit.fitted_on) for path, fit in scaled):
         yield "A temperature was fitted on the very samples it is evaluated on, so that result is too good."
 
 

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from .keys import Keys, UnusableError
 
+Content = tuple[Tensor, Tensor, str]
+"""Scores, labels, and in words where in the file they were."""
+
 
 def needed(module: str, path: Path) -> ModuleType:
     """A module that torch does not bring along; where it is missing, the message says how to get it."""
@@ -24,25 +27,25 @@ def needed(module: str, path: Path) -> ModuleType:
         ) from error
 
 
-def npz(path: Path, keys: Keys) -> tuple[Tensor, Tensor]:
+def npz(path: Path, keys: Keys) -> Content:
     """Scores and labels of numpy.savez(path, logits=…, labels=…)."""
     numpy = needed("numpy", path)
     file = numpy.load(path, allow_pickle=False)
     if not hasattr(file, "files"):
         raise UnusableError("expected the named arrays of numpy.savez(path, logits=…, labels=…), got a single array")
     with file:
-        scores, labels = keys.scores_among(file.files), keys.labels_among(file.files)
-        return _numbers(numpy, file, scores), _numbers(numpy, file, labels)
+        scores, labels = keys.arrays_among(file.files)
+        return _numbers(numpy, file, scores), _numbers(numpy, file, labels), keys.source(scores, labels)
 
 
-def safetensors(path: Path, keys: Keys) -> tuple[Tensor, Tensor]:
+def safetensors(path: Path, keys: Keys) -> Content:
     """Scores and labels of safetensors.torch.save_file({"logits": …, "labels": …}, path)."""
     with needed("safetensors", path).safe_open(path, framework="pt") as file:
-        scores, labels = keys.scores_among(file.keys()), keys.labels_among(file.keys())
+        scores, labels = keys.arrays_among(file.keys())
         values = file.get_tensor(scores)
         if values.is_floating_point() and values.element_size() < 2:
             raise UnusableError(f"expected scores of at least half precision in {scores!r}, got {values.dtype}")
-        return values, file.get_tensor(labels)
+        return values, file.get_tensor(labels), keys.source(scores, labels)
 
 
 def _numbers(numpy: ModuleType, file: Any, name: str) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +12,24 @@ LOGITS = ("logits",)
 PROBABILITIES = ("probabilities", "probs")
 LABELS = ("labels", "label", "y", "targets", "target")
 
+_NUMBERED = re.compile("(.*?)([0-9]+)", re.DOTALL)
+
 
 class UnusableError(ValueError):
     """What a file holds cannot be used; the message is complete but for the name of the file."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table that are used: one for each class, in the order of the labels, and the label."""
+
+    classes: list[str]
+    label: str
+    is_sorted: bool  # the file has them in another order
+
+    def __str__(self) -> str:
+        order = ", sorted by their numbers" if self.is_sorted else ""
+        return f"classes {_listed(self.classes)} ({len(self.classes)} columns{order}), label {self.label!r}"
 
 
 @dataclass(frozen=True)
@@ -21,6 +39,7 @@ class Keys:
     scores: str | None
     labels: str | None
     probabilities: bool
+    classes: Sequence[str] | None = None
 
     def scores_among(self, names: Iterable[str]) -> str:
         """The name of the scores.
@@ -38,10 +57,44 @@ class Keys:
         """The name of the labels."""
         return _one_of(list(names), "labels", self.labels, LABELS)
 
+    def arrays_among(self, names: Iterable[str]) -> tuple[str, str]:
+        """The names of the scores and the labels of a file of arrays."""
+        if self.classes is not None:
+            raise UnusableError(
+                f"expected a table, got arrays, which have no columns: leave out {_option(self.classes)}"
+            )
+        there = list(names)
+        return self.scores_among(there), self.labels_among(there)
+
+    def source(self, scores: str, labels: str) -> str:
+        """Which arrays were used, in words."""
+        return f"{'probabilities' if self.probabilities else 'logits'} {scores!r}, labels {labels!r}"
+
+    def columns_among(self, names: Sequence[str]) -> Columns:
+        """The columns of the classes and of the labels.
+
+        Classes are numbered from 0 as labels are, with anything before the number, or they are named.
+
+        >>> print(Keys(None, None, False).columns_among(["p_0", "p_2", "p_1", "y"]))
+        classes 'p_0', 'p_1', 'p_2' (3 columns, sorted by their numbers), label 'y'
+        """
+        _refuse_twice(names)
+        label = self.labels_among(names)
+        others = [name for name in names if name != label]
+        if self.classes is not None and not _is_pattern(self.classes, names):
+            return Columns(_chosen(self.classes, names, label), label, is_sorted=False)
+        classes = _numbered(others) if self.classes is None else _matching(self.classes[0], others)
+        # Sorted as text, 10 comes before 2; the labels would then mean other classes.
+        are_used = set(classes).__contains__
+        return Columns(classes, label, is_sorted=classes != list(filter(are_used, names)))
+
     def has_scores_among(self, names: Iterable[str]) -> bool:
         """Whether a table has all scores in one column, rather than a column for each class."""
-        known = {self.scores} if self.scores is not None else {*LOGITS, *PROBABILITIES}
-        return not known.isdisjoint(names)
+        if self.scores is not None and self.classes is not None:
+            raise UnusableError("expected either --scores-key or --classes, got both")
+        if self.scores is not None or self.classes is not None:
+            return self.classes is None
+        return not {*LOGITS, *PROBABILITIES}.isdisjoint(names)
 
 
 def _one_of(there: Sequence[str], what: str, asked: str | None, usual: Sequence[str]) -> str:
@@ -49,7 +102,7 @@ def _one_of(there: Sequence[str], what: str, asked: str | None, usual: Sequence[
     found = [name for name in wanted if name in there]
     if len(found) == 1:
         return found[0]
-    option, listed = f"--{what}-key", ", ".join(map(repr, there)) or "nothing"
+    option, listed = f"--{what}-key", _listed(there)
     if found:
         raise UnusableError(f"several could be the {what}: {', '.join(map(repr, found))}; choose with {option}")
     hint = f"; choose with {option}" if asked is None else ""
@@ -57,7 +110,80 @@ def _one_of(there: Sequence[str], what: str, asked: str | None, usual: Sequence[
 
 
 def _wrong_kind(probabilities: bool, there: Sequence[str]) -> str:
-    listed = ", ".join(map(repr, there))
+    listed = _listed(there)
     if probabilities:
         return f"expected probabilities, got {listed}; leave out --probabilities to evaluate the logits"
     return f"expected logits, got {listed}; pass --probabilities to evaluate the probabilities"
+
+
+def _refuse_twice(names: Iterable[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UnusableError(f"expected column names that differ, got {twice[0]!r} twice")
+
+
+def _is_pattern(asked: Sequence[str], names: Sequence[str]) -> bool:
+    return len(asked) == 1 and asked[0].endswith("*") and asked[0] not in names
+
+
+def _chosen(asked: Sequence[str], names: Sequence[str], label: str) -> list[str]:
+    """The columns that were named, in that order."""
+    _refuse_twice(asked)
+    for name in asked:
+        if name not in names:
+            raise UnusableError(f"expected the column {name!r}, got {_listed(names)}")
+        if name == label:
+            raise UnusableError(f"{name!r} is the label, not a class: leave it out of --classes")
+    if len(asked) < 2:
+        raise UnusableError(f"expected at least two classes, got {_option(asked)}")
+    return list(asked)
+
+
+def _matching(pattern: str, names: Sequence[str]) -> list[str]:
+    """Columns that are numbered from 0 behind what stands before the asterisk."""
+    prefix = pattern[:-1]
+    found = _families(names).get(prefix)
+    if found is None:
+        wanted = f"{prefix + '0'!r}, {prefix + '1'!r} …"
+        raise UnusableError(f"expected the columns {wanted} of {_option([pattern])}, got {_listed(names)}")
+    return found
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """All columns in the order of their numbers; if one of them is not clearly a class, raises."""
+    families = _families(names)
+    for family in families.values():
+        if len(family) == len(names):
+            return family
+    if not families:
+        raise UnusableError(
+            f"expected classes numbered from 0, such as 'class_0', 'class_1', got {_listed(names)}; "
+            f"name the classes in the order of the labels: {_option(names)}"
+        )
+    others = [name for name in names if len(families) > 1 or name not in next(iter(families.values()))]
+    unclear = "is not clearly a class" if len(others) == 1 else "are not clearly classes"
+    choices = " or ".join(_option([prefix + "*"]) for prefix in families)
+    raise UnusableError(f"{_listed(others)} {unclear}; choose the columns of the classes: {choices}")
+
+
+def _families(names: Iterable[str]) -> dict[str, list[str]]:
+    """Columns that are numbered 0, 1, 2 … in this order, by what stands before the number."""
+    members: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for match in filter(None, map(_NUMBERED.fullmatch, names)):
+        members[match[1]].append((int(match[2]), match[0]))
+    return {
+        prefix: [name for _, name in sorted(found)]
+        for prefix, found in members.items()
+        if len(found) > 1 and sorted(number for number, _ in found) == [*range(len(found))]
+    }
+
+
+def _option(names: Sequence[str]) -> str:
+    return "--classes " + shlex.quote(",".join(names) if len(names) < 5 else f"{names[0]},{names[1]},…")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as people read them: all, or the first two and the last where there are many."""
+    if len(names) > 10:
+        return f"{names[0]!r}, {names[1]!r} … {names[-1]!r}"
+    return ", ".join(map(repr, names)) or "nothing"

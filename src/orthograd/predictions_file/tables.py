@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from array import array
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,41 +11,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .arrays import needed
+from .arrays import Content, needed
 from .keys import Keys, UnusableError
 
 
-def csv_table(path: Path, keys: Keys) -> tuple[Tensor, Tensor]:
-    """Scores and labels of a table with a header: a column of labels, every other column a class, in order."""
+def csv_table(path: Path, keys: Keys) -> Content:
+    """Scores and labels of a table with a header: a column of labels and one for each class."""
     if keys.scores is not None:
-        raise UnusableError(f"a .csv has a column for each class and no key for scores, got {keys.scores!r}")
+        raise UnusableError(
+            f"a .csv has a column for each class and no key for scores, got {keys.scores!r}; "
+            "name the columns with --classes"
+        )
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
-        names = next(rows, [])
-        label, _ = _label_and_classes(names, keys)
+        names = [name.strip() for name in next(rows, [])]
+        columns = keys.columns_among(names)
+        place = {name: index for index, name in enumerate(names)}
+        used = [place[name] for name in (*columns.classes, columns.label)]
         numbers = array("d")
         for row in rows:
             if row:  # blank lines hold nothing
-                numbers.extend(_cells(row, names, rows.line_num))
+                numbers.extend(_cells(row, names, used, rows.line_num))
     if not numbers:
         raise UnusableError("expected at least one row under the header, got none")
-    table = torch.frombuffer(numbers, dtype=torch.float64).view(-1, len(names))
-    is_class = torch.tensor([name != label for name in names])
-    return table[:, is_class], whole(table[:, names.index(label)], label)
+    table = torch.frombuffer(numbers, dtype=torch.float64).view(-1, len(used))
+    return table[:, :-1], whole(table[:, -1], columns.label), str(columns)
 
 
-def parquet(path: Path, keys: Keys) -> tuple[Tensor, Tensor]:
+def parquet(path: Path, keys: Keys) -> Content:
     """Scores and labels of a table as above, or with the scores of a sample as a list in one column."""
-    table = needed("pyarrow.parquet", path).read_table(path)
-    table = table.select([name for name in table.column_names if not name.startswith("__index_level_")])  # pandas'
-    names = table.column_names
-    if keys.has_scores_among(names):
-        label = keys.labels_among(names)
-        return _lists(table, keys.scores_among(names), path), whole(_column(table, label), label)
-    if keys.scores is not None:
-        keys.scores_among(names)  # raises, naming what is there
-    label, classes = _label_and_classes(names, keys)
-    return torch.stack([_column(table, name) for name in classes], 1), whole(_column(table, label), label)
+    with needed("pyarrow.parquet", path).ParquetFile(path) as file:  # read_table adds columns for folders such as y=1
+        names = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]  # pandas'
+        if keys.has_scores_among(names):
+            scores, label = keys.arrays_among(names)
+            table = file.read([scores, label])
+            return _lists(table, scores, path), whole(_column(table, label), label), keys.source(scores, label)
+        columns = keys.columns_among(names)
+        table = file.read([*columns.classes, columns.label])
+    values = torch.stack([_column(table, name) for name in columns.classes], 1)
+    return values, whole(_column(table, columns.label), columns.label), str(columns)
 
 
 def whole(values: Tensor, name: str) -> Tensor:
@@ -55,35 +58,24 @@ def whole(values: Tensor, name: str) -> Tensor:
     >>> whole(torch.tensor([0.0, 2.0]), "label")
     tensor([0, 2])
     """
-    broken = ((values != values.round()) | values.isinf()).nonzero()
+    # From 2⁵³ on float64 skips whole numbers.
+    broken = ((values != values.round()) | (values.abs() > 2**53)).nonzero()
     if len(broken):
         row = int(broken[0])
         raise UnusableError(f"expected labels as whole numbers, got {float(values[row]):g} in {name!r}, row {row}")
     return values.long()
 
 
-def _label_and_classes(names: Sequence[str], keys: Keys) -> tuple[str, list[str]]:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise UnusableError(f"expected column names that differ, got {twice[0]!r} twice")
-    if any(not name.strip() or name.startswith("Unnamed:") for name in names):
-        raise UnusableError("expected a name for every column, got one without: is it an index? leave it out")
-    label = keys.labels_among(names)
-    classes = [name for name in names if name != label]
-    # Sorted as text, 10 comes before 2; the labels would then mean other classes.
-    if all(name.isdecimal() for name in classes) and classes != sorted(classes, key=int):
-        raise UnusableError(f"expected the columns of the classes in order, got {', '.join(classes)}")
-    return label, classes
-
-
-def _cells(row: Sequence[str], names: Sequence[str], line: int) -> list[float]:
+def _cells(row: Sequence[str], names: Sequence[str], used: Sequence[int], line: int) -> list[float]:
+    """The numbers in the columns that are used."""
     if len(row) != len(names):
         raise UnusableError(f"expected {len(names)} cells as in the header, got {len(row)} in line {line}")
     try:
-        return list(map(float, row))
+        return [float(row[index]) for index in used]
     except ValueError:
-        name, cell = next((name, cell) for name, cell in zip(names, row, strict=True) if not _is_number(cell))
-        raise UnusableError(f"expected a number in line {line}, column {name!r}, got {cell!r}") from None
+        index = next(index for index in used if not _is_number(row[index]))
+        message = f"expected a number in line {line}, column {names[index]!r}, got {row[index]!r}"
+        raise UnusableError(message) from None
 
 
 def _is_number(cell: str) -> bool:
