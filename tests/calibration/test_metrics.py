@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from netcal.metrics import ACE, ECE, MCE
+from scipy.optimize import brentq
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
 from orthograd import calibration
@@ -155,6 +156,29 @@ def test_smooth_ece_is_the_width_that_its_integral_is(power):
     grid = smooth.on_grid(confidence, residual)
     found = smooth.smooth_ece(grid, 1000)
     assert smooth._integral(smooth._spectrum(grid / 1000), found) == pytest.approx(found, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 3.0, 30.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_smooth_ece_is_where_scipy_finds_the_integral_and_the_width_to_meet(scale, seed):
+    logits, labels = predictions(50 * 4**seed, scale=scale, seed=seed)
+    evaluation = calibration.Evaluation(metrics=["smooth_ece"])
+    evaluation.update(logits, labels)
+    spectrum = smooth._spectrum(evaluation._sums["residual_grid"] / len(labels))
+    theirs = brentq(lambda x: smooth._integral(spectrum, x) - x, 4 / smooth.CELLS, 1.01, xtol=1e-15, rtol=1e-15)
+    assert evaluation.compute().smooth_ece == pytest.approx(theirs, abs=2e-13)
+
+
+@pytest.mark.parametrize("power", [1, 3, 9, 0.1])
+def test_a_zero_is_found_to_thirteen_digits_in_few_steps(power):
+    asked = []
+
+    def falling(x):
+        asked.append(x)
+        return 0.3**power - x**power
+
+    assert smooth._zero(falling, 1e-3, 1.0) == pytest.approx(0.3, abs=1e-13)
+    assert len(asked) < 30
 
 
 def test_smooth_ece_of_what_is_no_number_is_none():

@@ -102,8 +102,12 @@ class Recorder:
 
     def figure(self, path: str | Path, quantity: str = "radial", *, title: str = "") -> None:
         """Draw one of `QUANTITIES` for every parameter over the training as a PNG, PDF or SVG. Needs matplotlib."""
-        from ..report.heatmap import heatmap_figure
-        from ..report.style import save_figure
+        try:
+            from ..report.heatmap import heatmap_figure
+            from ..report.style import save_figure
+        except ImportError as error:
+            message = f"a figure needs {error.name}: pip install 'orthograd[lab]' (from a clone: pip install '.[lab]')"
+            raise ImportError(message, name=error.name) from None
 
         history = self._history()
         save_figure(heatmap_figure(history.steps, history.drawn(quantity), quantity=quantity, title=title), path)
