@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable
 
@@ -98,7 +99,7 @@ def test_scipy_finds_nothing_better(kind: type[Calibrator]) -> None:
     assert fitted.gradient < 1e-10
 
 
-@pytest.mark.parametrize("kind", [MatrixScaling, DirichletCalibration])
+@pytest.mark.parametrize("kind", KINDS)
 def test_conjugate_gradients_agree_with_the_factorised_hessian(
     kind: type[Calibrator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,32 @@ def test_hessian_in_blocks_is_the_hessian(monkeypatch: pytest.MonkeyPatch) -> No
     whole = MatrixScaling().fit(logits, labels)
     monkeypatch.setattr(softmax_regression, "ROWS", 7 * 12)
     torch.testing.assert_close(MatrixScaling().fit(logits, labels).weight, whole.weight, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dense", [0, 500])
+@pytest.mark.parametrize("kind", KINDS)
+def test_how_samples_are_split_does_not_matter(
+    kind: type[Calibrator], dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, labels = sample(n=50, classes=3)
+    monkeypatch.setattr(softmax_regression, "DENSE", dense)
+    whole = kind().fit(logits, labels)
+    monkeypatch.setitem(softmax_regression.BLOCK, "cpu", 7)
+    torch.testing.assert_close(kind().fit(logits, labels).weight, whole.weight, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_fit_says_what_it_costs(
+    kind: type[Calibrator], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind().fit(*sample())
+    assert not caplog.records  # this one takes no ten seconds
+    monkeypatch.setattr(softmax_regression, "QUIET", 0.0)
+    kind().fit(*sample())
+    size = 8 if kind is VectorScaling else 20
+    assert caplog.messages[0].startswith(f"{kind.__name__}, 300 samples, 4 classes, {size} parameters: 0 s, 1 passes")
+    assert re.search(r"Most fits take 30 to 500 passes: here \d+ to \d+ s\.$", caplog.messages[-1])
+    assert caplog.records[0].levelname == "WARNING"  # Python shows no less unless asked to
 
 
 def test_many_classes_are_solved_as_well() -> None:

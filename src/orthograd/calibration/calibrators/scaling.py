@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from .calibrator import CalibrationWarning, Calibrator
-from .softmax_regression import SoftmaxRegression
+from .softmax_regression import OwnInputs, Progress, SoftmaxRegression
 from .temperature import fit_temperatures
 
 PRECISION = 1e-6
@@ -30,6 +31,7 @@ class _Scaling(Calibrator):
     """What the three share: features of the logits go in, and a softmax regression is solved."""
 
     FITTED = ("weight", "bias")
+    PROBLEM: ClassVar[type[SoftmaxRegression]] = SoftmaxRegression
     weight: Tensor
     bias: Tensor
     gradient: float = math.nan
@@ -40,7 +42,9 @@ class _Scaling(Calibrator):
         return logits - logits.mean(1, keepdim=True)
 
     def _solution(self, inputs: Tensor, labels: Tensor, anchor: Tensor, penalty: Tensor) -> Tensor:
-        found, self.gradient = SoftmaxRegression(inputs, labels, anchor, penalty / len(labels)).minimum()
+        what = f"{type(self).__name__}, {len(labels):,} samples, {len(anchor):,} classes, {anchor.numel():,} parameters"
+        problem = self.PROBLEM(inputs, labels, anchor, penalty / len(labels), Progress(what))
+        found, self.gradient = problem.minimum()
         if not self.gradient <= PRECISION:
             message = f"{type(self).__name__} stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
             warnings.warn(message, CalibrationWarning, stacklevel=5)
@@ -61,6 +65,8 @@ class VectorScaling(_Scaling):
     Reference: Guo et al., "On Calibration of Modern Neural Networks", 2017.
     """
 
+    PROBLEM = OwnInputs
+
     def __init__(self, *, penalty: float = 10.0) -> None:
         super().__init__()
         self.penalty = _positive("penalty", penalty)
@@ -68,9 +74,8 @@ class VectorScaling(_Scaling):
     def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         features = self._features(logits)
         coldness = _coldness(features, labels)
-        inputs = torch.stack([features * coldness, torch.ones_like(features)], 2)
         identity = torch.stack([features.new_ones(logits.shape[1]), features.new_zeros(logits.shape[1])], 1)
-        found = self._solution(inputs, labels, identity, torch.full_like(identity, self.penalty))
+        found = self._solution(features * coldness, labels, identity, torch.full_like(identity, self.penalty))
         return {"weight": found[:, 0] * coldness, "bias": found[:, 1].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
@@ -115,7 +120,7 @@ class MatrixScaling(_Scaling):
         penalty = torch.full_like(identity, self.off_diagonal_penalty)
         penalty.fill_diagonal_(self.diagonal_penalty)
         penalty[:, classes] = self.intercept_penalty
-        found = self._solution(inputs[:, None], labels, identity, penalty)
+        found = self._solution(inputs, labels, identity, penalty)
         return {"weight": found[:, :classes] * coldness, "bias": found[:, classes].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
