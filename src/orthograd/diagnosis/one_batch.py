@@ -40,7 +40,7 @@ def diagnose(
         model: in the mode you train it in. It is left bit for bit as it was: weights, ``.grad``, buffers, mode, and
             the random numbers of torch and Python.
         loss: called as ``loss(model, batch)``, and returns one number to differentiate. A criterion (an `nn.Module`
-            such as ``nn.CrossEntropyLoss()``, or a function of `torch.nn.functional`) is called as
+            such as ``nn.CrossEntropyLoss()``, or a function of outputs and targets) is called as
             ``criterion(model(inputs), targets)`` with batch = (inputs, targets).
         why: say of each parameter what its size is for, by halving and doubling it: three or four forward passes
             each. None: where there are at most 300 parameters.
