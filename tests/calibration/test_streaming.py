@@ -110,12 +110,36 @@ def test_a_refused_batch_leaves_no_trace():
     assert evaluation.compute() == before
 
 
+def test_a_refused_first_batch_decides_nothing():
+    logits, labels = predictions(100)
+    evaluation = Evaluation()
+    with pytest.raises(ValueError, match="got inf in row 0, class 0"):
+        evaluation.update(torch.full((3, 7), torch.inf), torch.zeros(3).long())
+    evaluation.update_probabilities(logits.softmax(1), labels)
+    assert (evaluation.compute().classes, evaluation.samples) == (10, 100)
+
+
+def test_one_that_has_refused_all_of_its_batches_merges_as_an_empty_one():
+    evaluation, refused = Evaluation(), Evaluation()
+    with pytest.raises(ValueError, match="got nan"):
+        refused.update(torch.full((3, 7), torch.nan), torch.zeros(3).long())
+    evaluation.merge(refused)
+    evaluation.update(*predictions(100))
+    evaluation.merge(refused)
+    refused.merge(Evaluation())
+    assert (evaluation.samples, refused.samples) == (100, 0)
+    refused.merge(evaluation)
+    assert refused.compute() == evaluation.compute()
+
+
 def test_evaluations_that_do_not_fit_together_are_not_merged():
     logits, labels = predictions(100)
     evaluation, other = Evaluation(bins=10), Evaluation(bins=15)
     with pytest.raises(ValueError, match="in 15"):
         evaluation.merge(other)
     evaluation.update(logits, labels)
+    with pytest.raises(ValueError, match="would count twice"):
+        evaluation.merge(evaluation)
     with pytest.raises(ValueError, match="expected 10 classes as before, got 9"):
         evaluation.update(logits[:, :9], labels.clamp_max(8))
     with pytest.raises(ValueError, match="either logits or probabilities throughout"):
@@ -132,7 +156,16 @@ def reduced_over_ranks(results):
     mine = slice(0, 300) if rank == 0 else slice(300, 1000)
     evaluation = Evaluation()
     evaluation.update(logits[mine], labels[mine])
+    mine_alone, collected = Evaluation(), Evaluation()
+    mine_alone.merge(evaluation)
     evaluation.all_reduce()
+    assert mine_alone.samples == (300, 700)[rank]
+    collected.merge(evaluation)
+    for twice in (evaluation, pickle.loads(pickle.dumps(collected))):
+        before = twice.compute()
+        with pytest.raises(RuntimeError, match=r"expected one all_reduce over ranks \[0, 1\], got another"):
+            twice.all_reduce()
+        assert twice.compute() == before
     torch.save(dict(evaluation._sums), f"{results}/{rank}.pt")
 
 
