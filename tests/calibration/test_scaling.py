@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from orthograd.calibration.calibrators import softmax_regression
 from orthograd.calibration.calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
 from orthograd.calibration.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from orthograd.calibration.calibrators.temperature import TemperatureScaling
 from tests.conftest import DTYPES
 
 KINDS = [VectorScaling, MatrixScaling, DirichletCalibration]
@@ -245,6 +247,39 @@ def test_unfitted_use_and_another_number_of_classes_raise(kind: type[Calibrator]
     with pytest.raises(ValueError, match=r"expected logits of 4 classes, as in fitting, got \(2, 3\)"):
         fitted(torch.zeros(2, 3))
     assert fitted.fit(*sample(classes=3))(torch.zeros(2, 3)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.inf, math.nan])
+@pytest.mark.parametrize("kind", [*KINDS, TemperatureScaling])
+def test_logits_that_are_not_finite_are_refused_with_a_way_out(kind: type[Calibrator], value: float) -> None:
+    logits, labels = sample()
+    fitted = kind().fit(logits, labels)
+    logits[7, 2] = value
+    words = rf"expected finite logits, got {value} in row 7, class 2 \(1 of 1200 are not finite\)"
+    if value == -math.inf:
+        words += "; to rule a class out, leave its column out, or set it to -inf after calibration"
+    with pytest.raises(ValueError, match=words):
+        kind().fit(logits, labels)
+    if kind is not TemperatureScaling:
+        with pytest.raises(ValueError, match=words):
+            fitted(logits)
+
+
+def test_a_temperature_keeps_a_class_that_is_ruled_out_at_zero() -> None:
+    logits, labels = sample()
+    fitted = TemperatureScaling().fit(logits, labels)
+    ruled_out = logits.index_fill(1, torch.tensor([2]), -math.inf)
+    assert bool((fitted.probabilities(ruled_out)[:, 2] == 0).all())
+    others = [0, 1, 3]
+    torch.testing.assert_close(fitted.probabilities(ruled_out)[:, others], fitted.probabilities(logits[:, others]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_check_does_not_stand_in_the_way_of_compilation(kind: type[Calibrator]) -> None:
+    logits, labels = sample()
+    fitted = kind().fit(logits, labels)
+    compiled = torch.compile(fitted, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(logits), fitted(logits))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])

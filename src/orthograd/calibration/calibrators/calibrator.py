@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..inputs import checked_logits, computing_dtype, refuse_broken
+from ..inputs import checked_logits, computing_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,8 +45,7 @@ class Calibrator(nn.Module):
     def fit(self, logits: Any, labels: Any) -> Self:
         """Fit to logits (n, classes) and labels (n,) that the model was not trained on."""
         scores, truth = checked_logits(logits, labels)
-        if not bool(scores.isfinite().all()):
-            refuse_broken(scores)
+        refuse_infinite(scores)
         for name, value in self._fitted(scores.double(), truth).items():
             setattr(self, name, value)
         return self
@@ -86,3 +86,17 @@ class Calibrator(nn.Module):
             if saved is not None:
                 setattr(self, name, torch.empty_like(saved))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def refuse_infinite(logits: Tensor) -> None:
+    """Raise where a logit (n, classes) is infinite or NaN, and say what to do with a class that is ruled out."""
+    is_broken = logits.isfinite().logical_not_()
+    if not bool(is_broken.any()):
+        return
+    row, column = is_broken.nonzero()[0].tolist()
+    value = float(logits[row, column])
+    remedy = "; to rule a class out, leave its column out, or set it to -inf after calibration"
+    raise ValueError(
+        f"expected finite logits, got {value} in row {row}, class {column} "
+        f"({int(is_broken.sum())} of {logits.numel()} are not finite){remedy if value == -math.inf else ''}"
+    )

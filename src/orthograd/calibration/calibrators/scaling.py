@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .calibrator import CalibrationWarning, Calibrator
+from .calibrator import CalibrationWarning, Calibrator, refuse_infinite
 from .softmax_regression import OwnInputs, Progress, SoftmaxRegression
 from .temperature import fit_temperatures
 
@@ -36,6 +36,14 @@ class _Scaling(Calibrator):
     bias: Tensor
     gradient: float = math.nan
     """Certificate: the largest |∂objective| at the solution, NaN unless fitted here."""
+
+    def _checked(self, logits: Tensor) -> Tensor:
+        """Logits in float64 that are finite: as a class goes to −∞, the class of the largest weight takes it all."""
+        # A graph cannot branch on what it computes: there NaN comes out.
+        is_graph = torch.compiler.is_compiling() or (logits.is_cuda and torch.cuda.is_current_stream_capturing())
+        if not is_graph:
+            refuse_infinite(logits)
+        return accurate(logits, len(self.bias))
 
     def _features(self, logits: Tensor) -> Tensor:
         """Logits less the mean of their row, which the softmax ignores."""
@@ -79,7 +87,7 @@ class VectorScaling(_Scaling):
         return {"weight": found[:, 0] * coldness, "bias": found[:, 1].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
-        return self._features(accurate(logits, len(self.bias))) * self.weight.double() + self.bias
+        return self._features(self._checked(logits)) * self.weight.double() + self.bias
 
 
 class MatrixScaling(_Scaling):
@@ -124,7 +132,7 @@ class MatrixScaling(_Scaling):
         return {"weight": found[:, :classes] * coldness, "bias": found[:, classes].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
-        return self._features(accurate(logits, len(self.bias))) @ self.weight.double().T + self.bias
+        return self._features(self._checked(logits)) @ self.weight.double().T + self.bias
 
 
 class DirichletCalibration(MatrixScaling):
