@@ -74,6 +74,29 @@ def test_correlation_by_hand():
     assert found.confidence_accuracy_correlation == pytest.approx(1.0)
 
 
+def test_risk_and_coverage_take_samples_in_any_order():
+    confidence, correct = torch.rand(50), torch.rand(50) < 0.5
+    order = confidence.argsort()
+    expected = calibration.aurc(confidence[order], correct[order])
+    assert float(calibration.aurc(confidence, correct)) == pytest.approx(float(expected), abs=1e-15)
+    assert float(calibration.aurc(confidence.tolist(), correct.tolist())) == pytest.approx(float(expected), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "error", "words"),
+    [
+        ([], [], ValueError, "at least one sample"),
+        ([0.5, math.nan], [True, False], ValueError, "expected confidences that are numbers, got nan in row 1"),
+        ([0.5, 0.6], [True], ValueError, r"expected confidence \(n,\) and correct \(n,\), got \(2,\) and \(1,\)"),
+        ([[0.5]], [[True]], ValueError, r"got \(1, 1\) and \(1, 1\)"),
+        ([0.5, 0.6], [0.3, 1.0], TypeError, "expected correct as booleans, got torch.float32"),
+    ],
+)
+def test_risk_and_coverage_of_what_is_neither_are_refused(confidence, correct, error, words):
+    with pytest.raises(error, match=words):
+        calibration.aurc(torch.tensor(confidence), torch.tensor(correct))
+
+
 def test_risk_and_coverage_by_hand():
     logits = torch.tensor([[3.0, 0.0], [2.0, 0.0], [1.0, 0.0], [0.5, 0.0]])
     # Errors among the 1, 2, 3, 4 most confident: 0, 0, 1, 2.

@@ -16,6 +16,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from orthograd.calibration.calibrators import softmax_regression
 from orthograd.calibration.calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
+from orthograd.calibration.calibrators.isotonic import IsotonicCalibration
+from orthograd.calibration.calibrators.one_vs_rest import HistogramBinning, PlattScaling
 from orthograd.calibration.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from orthograd.calibration.calibrators.temperature import TemperatureScaling
 from tests.conftest import DTYPES
@@ -280,6 +282,44 @@ def test_the_check_does_not_stand_in_the_way_of_compilation(kind: type[Calibrato
     fitted = kind().fit(logits, labels)
     compiled = torch.compile(fitted, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(logits), fitted(logits))
+
+
+ALL_KINDS = [*KINDS, TemperatureScaling, PlattScaling, IsotonicCalibration, HistogramBinning]
+
+
+@pytest.mark.parametrize(
+    ("logits", "got"),
+    [
+        (torch.tensor([[4, 0, 1, 2]]), "torch.int64"),
+        (torch.ones(2, 4, dtype=torch.bool), "torch.bool"),
+        (torch.ones(2, 4, dtype=torch.complex64), "torch.complex64"),
+        ([[4.0, 0.0, 1.0, 2.0]], "list"),
+        (np.zeros((2, 4)), "ndarray"),
+    ],
+)
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_only_tensors_of_floating_point_are_calibrated(kind: type[Calibrator], logits: object, got: str) -> None:
+    fitted = kind().fit(*sample())
+    with pytest.raises(TypeError, match=f"expected logits as a tensor in floating point, got {got}"):
+        fitted(logits)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_logits_whose_squares_are_no_number_are_not_fitted(kind: type[Calibrator]) -> None:
+    logits, labels = sample()
+    with pytest.raises(ValueError, match=r"expected logits of size 1e\+150 at most, got -?\d\.\d+e\+307; divide them"):
+        kind().fit(1e306 * logits, labels)
+    large = kind().fit(1e148 * logits, labels).probabilities(1e148 * logits)
+    assert bool(large.isfinite().all())
+
+
+def test_a_calibrator_does_not_load_what_another_kind_has_saved() -> None:
+    vector, matrix = VectorScaling().fit(*sample()), MatrixScaling().fit(*sample())
+    for kind, other, got in ((MatrixScaling, vector, r"\(4,\)"), (VectorScaling, matrix, r"\(4, 4\)")):
+        fresh = kind()
+        with pytest.raises(RuntimeError, match=rf"weight of {kind.__name__}: expected \d dimensions?, got shape {got}"):
+            fresh.load_state_dict(other.state_dict())
+        assert not fresh.is_fitted
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])

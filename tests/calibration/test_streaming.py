@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
+import numpy
 import pytest
 import torch
 
@@ -132,6 +134,18 @@ def test_one_that_has_refused_all_of_its_batches_merges_as_an_empty_one():
     assert refused.compute() == evaluation.compute()
 
 
+@pytest.mark.parametrize("bins", [2.5, 10.0, True, "10", None])
+def test_bins_that_are_no_whole_number_are_refused(bins):
+    for refuses in (Evaluation, calibration.HistogramBinning):
+        with pytest.raises(TypeError, match=f"expected a whole number of bins, got {bins!r}"):
+            refuses(bins=bins)
+
+
+def test_bins_of_numpy_are_plain_ones_in_a_result():
+    found = calibration.evaluate(*predictions(100), bins=numpy.int64(7))
+    assert json.loads(json.dumps(found.as_dict()))["bins"] == 7
+
+
 def test_evaluations_that_do_not_fit_together_are_not_merged():
     logits, labels = predictions(100)
     evaluation, other = Evaluation(bins=10), Evaluation(bins=15)
@@ -146,6 +160,8 @@ def test_evaluations_that_do_not_fit_together_are_not_merged():
         evaluation.update_probabilities(logits.softmax(1), labels)
     with pytest.raises(ValueError, match="at least one batch"):
         Evaluation().compute()
+    with pytest.raises(TypeError, match="expected an Evaluation, got list"):
+        evaluation.merge([Evaluation()])
     evaluation.merge(Evaluation())  # nothing to add
     assert evaluation.samples == 100
 

@@ -191,7 +191,9 @@ def test_a_criterion_may_be_a_plain_function_of_outputs_and_targets(criterion):
 
 
 def test_a_plain_function_that_fails_both_ways_says_how_it_was_called():
-    with pytest.raises(TypeError, match=r"loss\(model, batch\) raised .*Linear.* criterion\(outputs, targets\) raised .*mat"):
+    with pytest.raises(
+        TypeError, match=r"loss\(model, batch\) raised .*Linear.* criterion\(outputs, targets\) raised .*mat"
+    ):
         diagnose(nn.Linear(3, 2), own_criterion, (torch.randn(4, 5), torch.zeros(4).long()))
     with pytest.raises(TypeError, match=r"loss\(model, batch\) raised .*expected batch = \(inputs, targets\)"):
         diagnose(nn.Linear(3, 2), own_criterion, torch.randn(4, 3))
@@ -205,6 +207,11 @@ def test_an_error_of_a_loss_that_runs_the_network_is_its_own():
         diagnose(nn.Linear(3, 2), broken, (torch.randn(4, 3), torch.zeros(4).long()))
     with pytest.raises(TypeError, match="must be Tensor, not str"):
         diagnose(nn.Linear(3, 2), lambda model, batch: model("words"), (torch.randn(4, 3), torch.zeros(4).long()))
+
+
+def test_an_empty_batch_is_told():
+    found = diagnose(nn.Linear(3, 2), nn.CrossEntropyLoss(), (torch.zeros(0, 3), torch.zeros(0).long()))
+    assert any("nothing to diagnose on this batch" in caution for caution in found.warnings)
 
 
 def test_a_name_that_is_not_there_is_refused():

@@ -46,7 +46,7 @@ def temperature_time(*, samples: int = 10_000, rounds: int = 15) -> list[Claim]:
 def vector_time(*, samples: int = 10_000, classes: int = 1_000, rounds: int = 1) -> list[Claim]:
     """Seconds of vector scaling with its certificate over those of torch's L-BFGS, which has none."""
     logits, labels = overconfident(3.0, samples, classes)
-    runs = {
+    runs: dict[str, Callable[[], object]] = {
         "ours": lambda: VectorScaling().fit(logits, labels),
         "L-BFGS": partial(_vector_lbfgs, logits, labels, steps=100),
         "20 steps of it": partial(_vector_lbfgs, logits, labels, steps=20),

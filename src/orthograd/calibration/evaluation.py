@@ -15,7 +15,7 @@ from .inputs import checked_logits, checked_probabilities, refuse_broken
 from .metrics import Metrics
 from .predictions import Source, blocks, of_logits, of_probabilities
 from .reliability import ReliabilityCurve
-from .sums import MEANS, Sums, added, sums_of
+from .sums import MEANS, Sums, added, checked_bins, sums_of
 
 TOP_K = 5
 
@@ -36,9 +36,7 @@ class Evaluation:
     """
 
     def __init__(self, *, bins: int = 10, metrics: Collection[str] = STREAMING) -> None:
-        if bins < 1:
-            raise ValueError(f"expected at least one bin, got {bins}")
-        self.bins = bins
+        self.bins = checked_bins(bins)
         self.metrics = checked(metrics)
         self._sums: Sums = {}
         self._kept: list[tuple[Tensor, Tensor]] = []
@@ -61,6 +59,8 @@ class Evaluation:
 
     def merge(self, other: Evaluation) -> None:
         """Add what another evaluation has seen: the same counts as one pass, bit for bit."""
+        if not isinstance(other, Evaluation):
+            raise TypeError(f"expected an Evaluation, got {type(other).__name__}")
         if (self.bins, self.metrics) != (other.bins, other.metrics):
             raise ValueError(
                 f"expected an evaluation of {self.metrics} in {self.bins} bins, got {other.metrics} in {other.bins}"

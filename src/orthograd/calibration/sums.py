@@ -6,6 +6,7 @@ Sums of two parts add to the sums of the whole, so batches, ranks and bootstrap 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,15 @@ Sums = dict[str, Tensor]
 
 MEANS = ("loss", "brier", "entropy", "max_logit", "logit_variance")
 """Metrics that are the mean of a number that each sample has."""
+
+
+def checked_bins(bins: Any) -> int:
+    """A number of bins, at least one, as a plain int; anything else raises."""
+    if isinstance(bins, bool) or not hasattr(bins, "__index__"):
+        raise TypeError(f"expected a whole number of bins, got {bins!r}")
+    if bins < 1:
+        raise ValueError(f"expected at least one bin, got {bins}")
+    return int(bins)
 
 
 def sums_of(predictions: Predictions, labels: Tensor, asked: Collection[str], bins: int) -> Sums:

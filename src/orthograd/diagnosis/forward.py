@@ -139,7 +139,8 @@ def _one_number(loss: Any) -> Tensor:
 
 def _as_vector(outputs: list[Any]) -> Tensor | None:
     """All that the network said, in float64; logits alone where it names them, for a loss may stand beside them."""
-    parts = [part for output in outputs for part in _tensors(getattr(output, "logits", output))]
+    seen = (part for output in outputs for part in _tensors(getattr(output, "logits", output)))
+    parts = [part for part in seen if part.numel()]
     wide = torch.float32 if any(part.device.type == "mps" for part in parts) else torch.float64
     return torch.cat([part.detach().flatten().to(parts[0].device, wide) for part in parts]) if parts else None
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ..sums import checked_bins
 from . import newton
 from .calibrator import CalibrationWarning, Calibrator
 from .scaling import PRECISION, accurate
@@ -110,9 +111,7 @@ class HistogramBinning(Calibrator):
 
     def __init__(self, *, bins: int = 15, equal_width: bool = False, floor: float = 1e-6) -> None:
         super().__init__()
-        if bins < 1:
-            raise ValueError(f"expected at least one bin, got {bins}")
-        self.bins, self.equal_width, self.floor = bins, equal_width, checked_floor(floor)
+        self.bins, self.equal_width, self.floor = checked_bins(bins), equal_width, checked_floor(floor)
 
     def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         p = logits.softmax(1).T.contiguous()

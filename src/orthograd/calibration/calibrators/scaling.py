@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ class _Scaling(Calibrator):
     """What the three share: features of the logits go in, and a softmax regression is solved."""
 
     FITTED = ("weight", "bias")
+    WEIGHT_DIMENSIONS: ClassVar[int]
     PROBLEM: ClassVar[type[SoftmaxRegression]] = SoftmaxRegression
     weight: Tensor
     bias: Tensor
@@ -48,6 +49,18 @@ class _Scaling(Calibrator):
     def _features(self, logits: Tensor) -> Tensor:
         """Logits less the mean of their row, which the softmax ignores."""
         return logits - logits.mean(1, keepdim=True)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Refuse a vector for a matrix and the reverse: broadcast, it would give numbers all the same."""
+        weight = state_dict.get(prefix + "weight")
+        if weight is None or weight.ndim == self.WEIGHT_DIMENSIONS:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+            return
+        *_, errors = args
+        errors.append(
+            f"{prefix}weight of {type(self).__name__}: expected {self.WEIGHT_DIMENSIONS} dimensions, "
+            f"got shape {tuple(weight.shape)}; another kind of calibrator has saved it"
+        )
 
     def _solution(self, inputs: Tensor, labels: Tensor, anchor: Tensor, penalty: Tensor) -> Tensor:
         what = f"{type(self).__name__}, {len(labels):,} samples, {len(anchor):,} classes, {anchor.numel():,} parameters"
@@ -73,6 +86,7 @@ class VectorScaling(_Scaling):
     Reference: Guo et al., "On Calibration of Modern Neural Networks", 2017.
     """
 
+    WEIGHT_DIMENSIONS = 1
     PROBLEM = OwnInputs
 
     def __init__(self, *, penalty: float = 10.0) -> None:
@@ -106,6 +120,8 @@ class MatrixScaling(_Scaling):
     References: Guo et al., "On Calibration of Modern Neural Networks", 2017; for penalties on what is off the
     diagonal and on intercepts: Kull et al., "Beyond temperature scaling", 2019.
     """
+
+    WEIGHT_DIMENSIONS = 2
 
     def __init__(
         self,

@@ -46,7 +46,8 @@ class Progress:
         if now - self.said >= QUIET:
             self.said, seconds, each = now, now - self.start, (now - self.start) / self.passes
             LOG.warning(
-                f"{self.what}: {seconds:.0f} s, {self.passes:.3g} passes over the samples, gradient {self.gradient:.1g}. "
+                f"{self.what}: {seconds:.0f} s, {self.passes:.3g} passes over the samples, "
+                f"gradient {self.gradient:.1g}. "
                 f"Most fits take 30 to 500 passes: here {30 * each:.0f} to {500 * each:.0f} s."
             )
 
