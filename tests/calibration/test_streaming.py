@@ -198,10 +198,27 @@ def test_ranks_of_torch_distributed_reduce_to_one_pass(tmp_path):
             torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
 
 
+def refused_on_every_rank(results):
+    rank = torch.distributed.get_rank()
+    logits, labels = predictions(10)
+    evaluation = Evaluation()
+    if rank == 0:
+        evaluation.update(logits, labels)
+    with pytest.raises(ValueError, match=r"expected every rank to have seen a batch, ranks \[1\] have seen none"):
+        evaluation.all_reduce()
+    evaluation = Evaluation()
+    evaluation.update(logits[:, : 8 + rank], labels.clamp_max(7))
+    with pytest.raises(ValueError, match=r"expected the same on every rank, got 8 classes from logits.* 9 classes"):
+        evaluation.all_reduce()
+
+
+@pytest.mark.slow
+def test_ranks_that_do_not_fit_together_all_say_so_and_none_waits(tmp_path):
+    on_ranks(2, refused_on_every_rank, tmp_path)
+
+
 def test_ranks_cannot_reduce_kept_confidences():
     evaluation = Evaluation(metrics=calibration.ALL)
-    with pytest.raises(ValueError, match="seen none"):
-        evaluation.all_reduce()
     evaluation.update(*predictions(10))
     with pytest.raises(ValueError, match="merge"):
         evaluation.all_reduce()

@@ -209,6 +209,24 @@ def test_an_error_of_a_loss_that_runs_the_network_is_its_own():
         diagnose(nn.Linear(3, 2), lambda model, batch: model("words"), (torch.randn(4, 3), torch.zeros(4).long()))
 
 
+def changes_its_batch(model, batch):
+    return CRITERION(model(batch[0].mul_(2)), batch[1])
+
+
+def draws_from_a_generator_of_its_own(model, batch, generator=torch.Generator().manual_seed(0)):
+    noise = torch.randn(batch[0].shape, generator=generator)
+    return CRITERION(model(batch[0] + noise), batch[1])
+
+
+@pytest.mark.parametrize("loss", [changes_its_batch, draws_from_a_generator_of_its_own])
+def test_a_loss_that_does_not_repeat_explains_nothing_and_says_so(loss):
+    model, batch = nn.Linear(3, 2), (torch.randn(9, 3), torch.arange(9) % 2)
+    found = diagnose(model, loss, batch)
+    assert {row.kind for row in found.rows} == {None}
+    assert any("twice on the same batch the loss was" in warning for warning in found.warnings)
+    assert not any("on the same batch" in warning for warning in diagnose(model, CRITERION, batch).warnings)
+
+
 def test_an_empty_batch_is_told():
     found = diagnose(nn.Linear(3, 2), nn.CrossEntropyLoss(), (torch.zeros(0, 3), torch.zeros(0).long()))
     assert any("nothing to diagnose on this batch" in caution for caution in found.warnings)

@@ -78,16 +78,15 @@ class Evaluation:
 
         Once: reduced again over the same ranks, every sample would count as often as there are ranks, which raises.
         """
-        if self._kept:
+        if set(self.metrics).difference(STREAMING):
             raise ValueError("ece_equal_mass and aurc keep every confidence and are not reduced over ranks: merge()")
-        if not self._sums:
-            raise ValueError("expected every rank to have seen a batch, this one has seen none")
         ranks = frozenset(distributed.get_process_group_ranks(group or distributed.group.WORLD))
         if any(len(ranks & before) > 1 for before in self._reduced):
             raise RuntimeError(
                 f"expected one all_reduce over ranks {sorted(ranks)}, got another: these are the sums of several of "
                 "them already, and would count twice. Use a new Evaluation for what comes next, and merge it"
             )
+        self._expect_alike(group)
         for value in self._sums.values():
             distributed.all_reduce(value, group=group)
         self._reduced.add(ranks)
@@ -141,6 +140,20 @@ class Evaluation:
             raise ValueError(f"expected {self._classes} classes as before, got {classes}")
         if from_logits != self._from_logits:
             raise ValueError("expected either logits or probabilities throughout, got both")
+
+    def _expect_alike(self, group: Any) -> None:
+        """All ranks raise, or none: one alone would leave the others waiting for it."""
+        source = "logits" if self._from_logits else "probabilities"
+        mine = (
+            f"{self._classes} classes from {source}, {self.bins} bins, {', '.join(self.metrics)}" if self._sums else ""
+        )
+        said = [""] * distributed.get_world_size(group)
+        distributed.all_gather_object(said, mine, group=group)
+        if "" in said:
+            none = [rank for rank, seen in enumerate(said) if not seen]
+            raise ValueError(f"expected every rank to have seen a batch, ranks {none} have seen none")
+        if len(set(said)) > 1:
+            raise ValueError(f"expected the same on every rank, got {'; '.join(said)}")
 
     def _seen_something(self) -> None:
         if not self._sums:
