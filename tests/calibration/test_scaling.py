@@ -148,6 +148,17 @@ def test_a_long_fit_says_what_it_costs(
     assert caplog.records[0].levelname == "WARNING"  # Python shows no less unless asked to
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_nothing_is_to_gain_nothing_is_searched(
+    kind: type[Calibrator], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(softmax_regression, "QUIET", 0.0)
+    monkeypatch.setattr(softmax_regression, "DENSE", 0)
+    fitted = kind().fit(1e4 * torch.eye(5), torch.arange(5))
+    assert fitted.gradient == 0
+    assert len(caplog.records) < 10  # one for each pass over these samples
+
+
 def test_many_classes_are_solved_as_well() -> None:
     logits, labels = sample(n=400, classes=40)
     fitted = MatrixScaling().fit(logits, labels)

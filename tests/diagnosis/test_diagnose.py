@@ -213,8 +213,11 @@ def changes_its_batch(model, batch):
     return CRITERION(model(batch[0].mul_(2)), batch[1])
 
 
-def draws_from_a_generator_of_its_own(model, batch, generator=torch.Generator().manual_seed(0)):
-    noise = torch.randn(batch[0].shape, generator=generator)
+OWN_GENERATOR = torch.Generator().manual_seed(0)
+
+
+def draws_from_a_generator_of_its_own(model, batch):
+    noise = torch.randn(batch[0].shape, generator=OWN_GENERATOR)
     return CRITERION(model(batch[0] + noise), batch[1])
 
 

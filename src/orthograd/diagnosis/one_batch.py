@@ -92,8 +92,8 @@ def _unsteady(forward: Forward, effect: Effect) -> tuple[str, ...]:
     if math.isclose(first, second, rel_tol=SAME) or math.isnan(first):
         return ()
     return (
-        f"Called twice on the same batch the loss was {first:.4g}, then {second:.4g}: it changes the batch in place, or "
-        "draws random numbers from elsewhere than torch and Python. What each parameter's size is for cannot be told.",
+        f"Called twice on the same batch the loss was {first:.4g}, then {second:.4g}: it changes the batch in place, "
+        "or draws random numbers of its own. What each parameter's size is for cannot be told.",
     )
 
 

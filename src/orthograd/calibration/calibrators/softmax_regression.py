@@ -149,14 +149,14 @@ class SoftmaxRegression:
         enough = residual.norm() * min(0.1, float(residual.norm()) ** 0.5)
         step, direction, previous = torch.zeros_like(residual), torch.zeros_like(residual), None
         for _ in range(CG_ITERATIONS):
+            if bool(residual.norm() <= enough):
+                break
             preconditioned = residual / diagonal
             power = (residual * preconditioned).sum()
             direction = preconditioned if previous is None else preconditioned + power / previous * direction
             curved = self._curved(p, direction)
             length = power / (direction * curved).sum()
             step, residual, previous = step + length * direction, residual - length * curved, power
-            if bool(residual.norm() <= enough):
-                break
         return step.flatten()[None]
 
     def _curved(self, p: Tensor, direction: Tensor) -> Tensor:
