@@ -288,11 +288,13 @@ def test_a_temperature_keeps_a_class_that_is_ruled_out_at_zero() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_check_does_not_stand_in_the_way_of_compilation(kind: type[Calibrator]) -> None:
+def test_the_check_does_not_stand_in_the_way_of_compilation_and_vmap(kind: type[Calibrator]) -> None:
     logits, labels = sample()
     fitted = kind().fit(logits, labels)
     compiled = torch.compile(fitted, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(logits), fitted(logits))
+    in_parts = torch.func.vmap(fitted)(logits.view(3, 100, 4)).flatten(0, 1)
+    torch.testing.assert_close(in_parts, fitted(logits))
 
 
 ALL_KINDS = [*KINDS, TemperatureScaling, PlattScaling, IsotonicCalibration, HistogramBinning]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
@@ -40,10 +41,11 @@ class _Scaling(Calibrator):
 
     def _checked(self, logits: Tensor) -> Tensor:
         """Logits in float64 that are finite: as a class goes to −∞, the class of the largest weight takes it all."""
-        # A graph cannot branch on what it computes: there NaN comes out.
+        # A graph cannot branch on what it computes, nor can vmap, which raises: there NaN comes out.
         is_graph = torch.compiler.is_compiling() or (logits.is_cuda and torch.cuda.is_current_stream_capturing())
-        if not is_graph:
-            refuse_infinite(logits)
+        with suppress(RuntimeError):
+            if not is_graph:
+                refuse_infinite(logits)
         return accurate(logits, len(self.bias))
 
     def _features(self, logits: Tensor) -> Tensor:
