@@ -171,10 +171,16 @@ def own_criterion(outputs, targets):
     return CRITERION(outputs, targets)
 
 
+def careful_criterion(outputs, targets):
+    assert isinstance(outputs, torch.Tensor), "outputs must be a tensor"
+    return CRITERION(outputs, targets)
+
+
 @pytest.mark.parametrize(
     "criterion",
     [
         own_criterion,
+        careful_criterion,
         partial(nn.functional.cross_entropy, label_smoothing=0.0),
         lambda outputs, targets: -outputs.log_softmax(1).gather(1, targets[:, None]).mean(),
         lambda outputs, targets: -outputs.log_softmax(1)[torch.arange(len(targets)), targets].mean(),

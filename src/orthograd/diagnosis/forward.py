@@ -58,7 +58,7 @@ class Forward:
     def _called(self) -> Any:
         try:
             return self._loss(self.model, self._batch)
-        except (TypeError, AttributeError) as error:  # what a network gives that is used as a tensor
+        except (TypeError, AttributeError, AssertionError) as error:  # a network used as a tensor
             if self._is_certain:
                 raise
             first = error
