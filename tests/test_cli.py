@@ -60,7 +60,7 @@ def test_bench_says_first_that_judging_wants_frost(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_quick_calibration_suite_measures_every_kind_of_claim():
     claims = list(suite.measure_calibration(quick=True))
-    words = ["entropy", "loss above the minimum", "ECE − 0.4"]
+    words = ["entropy", "loss above the minimum", "time of vector scaling", "ECE − 0.4"]
     words += ["time of that fit"] if hasattr(sklearn.calibration, "_TemperatureScaling") else []
     for word in words:
         assert any(word in claim.what for claim in claims), word

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from netcal.metrics import ACE, ECE, MCE
+from scipy.optimize import brentq
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
 from orthograd import calibration
@@ -71,6 +72,29 @@ def test_correlation_by_hand():
     logits = torch.tensor([[TWO, 0.0], [TWO, 0.0], [0.0, 0.1], [0.0, 0.1]], dtype=torch.float64)
     found = calibration.evaluate(logits, torch.tensor([0, 0, 0, 0]))
     assert found.confidence_accuracy_correlation == pytest.approx(1.0)
+
+
+def test_risk_and_coverage_take_samples_in_any_order():
+    confidence, correct = torch.rand(50), torch.rand(50) < 0.5
+    order = confidence.argsort()
+    expected = calibration.aurc(confidence[order], correct[order])
+    assert float(calibration.aurc(confidence, correct)) == pytest.approx(float(expected), abs=1e-15)
+    assert float(calibration.aurc(confidence.tolist(), correct.tolist())) == pytest.approx(float(expected), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "error", "words"),
+    [
+        ([], [], ValueError, "at least one sample"),
+        ([0.5, math.nan], [True, False], ValueError, "expected confidences that are numbers, got nan in row 1"),
+        ([0.5, 0.6], [True], ValueError, r"expected confidence \(n,\) and correct \(n,\), got \(2,\) and \(1,\)"),
+        ([[0.5]], [[True]], ValueError, r"got \(1, 1\) and \(1, 1\)"),
+        ([0.5, 0.6], [0.3, 1.0], TypeError, "expected correct as booleans, got torch.float32"),
+    ],
+)
+def test_risk_and_coverage_of_what_is_neither_are_refused(confidence, correct, error, words):
+    with pytest.raises(error, match=words):
+        calibration.aurc(torch.tensor(confidence), torch.tensor(correct))
 
 
 def test_risk_and_coverage_by_hand():
@@ -155,6 +179,29 @@ def test_smooth_ece_is_the_width_that_its_integral_is(power):
     grid = smooth.on_grid(confidence, residual)
     found = smooth.smooth_ece(grid, 1000)
     assert smooth._integral(smooth._spectrum(grid / 1000), found) == pytest.approx(found, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 3.0, 30.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_smooth_ece_is_where_scipy_finds_the_integral_and_the_width_to_meet(scale, seed):
+    logits, labels = predictions(50 * 4**seed, scale=scale, seed=seed)
+    evaluation = calibration.Evaluation(metrics=["smooth_ece"])
+    evaluation.update(logits, labels)
+    spectrum = smooth._spectrum(evaluation._sums["residual_grid"] / len(labels))
+    theirs = brentq(lambda x: smooth._integral(spectrum, x) - x, 4 / smooth.CELLS, 1.01, xtol=1e-15, rtol=1e-15)
+    assert evaluation.compute().smooth_ece == pytest.approx(theirs, abs=2e-13)
+
+
+@pytest.mark.parametrize("power", [1, 3, 9, 0.1])
+def test_a_zero_is_found_to_thirteen_digits_in_few_steps(power):
+    asked = []
+
+    def falling(x):
+        asked.append(x)
+        return 0.3**power - x**power
+
+    assert smooth._zero(falling, 1e-3, 1.0) == pytest.approx(0.3, abs=1e-13)
+    assert len(asked) < 30
 
 
 def test_smooth_ece_of_what_is_no_number_is_none():

@@ -259,3 +259,30 @@ def test_options_that_make_no_sense_raise() -> None:
     for make in (IsotonicCalibration, HistogramBinning):
         with pytest.raises(ValueError, match="expected a floor between 0 and 1, got 0"):
             make(floor=0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_number_stays_none(kind: type[Calibrator], value: float) -> None:
+    logits, labels = sample()
+    fitted = kind().fit(logits, labels)
+    broken = logits[:3].clone()
+    broken[1, 2] = value
+    found = fitted.probabilities(broken)
+    assert bool(found[1].isnan().all())
+    torch.testing.assert_close(found[::2], fitted.probabilities(logits[:3])[::2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_that_is_ruled_out_gets_the_limit(kind: type[Calibrator]) -> None:
+    logits, labels = sample()
+    fitted = kind().fit(logits, labels)
+    far, ruled_out = logits[:3].clone(), logits[:3].clone()
+    far[:, 2], ruled_out[:, 2] = -1e6, -math.inf
+    torch.testing.assert_close(fitted.probabilities(ruled_out), fitted.probabilities(far), rtol=0, atol=1e-9)
+
+
+def test_platt_of_a_class_with_one_score_only_says_its_frequency_of_a_class_that_is_ruled_out() -> None:
+    logits, labels = torch.zeros(40, 2), torch.tensor([0, 1, 1, 1] * 10)
+    p = PlattScaling().fit(logits, labels).probabilities(torch.tensor([[0.0, -math.inf], [0.0, 0.0]]))
+    torch.testing.assert_close(p[0], p[1])

@@ -92,3 +92,11 @@ def test_curves_that_do_not_fit_together_are_named():
         average([curve(), other.reliability()])
     with pytest.raises(ValueError, match="at least one curve"):
         average([])
+    with pytest.raises(ValueError, match=r"expected curves of one run each, got averages of \[2, 1\] runs"):
+        average([average([curve(), curve(1)]), curve()])
+
+
+@pytest.mark.parametrize("broken", [{"share": "x"}, {"accuracy": [0.1]}, {"ece": [0.1]}, {"low": None}])
+def test_data_that_is_no_curve_is_refused(broken):
+    with pytest.raises(ValueError, match=f"expected {next(iter(broken))} of a curve"):
+        calibration.ReliabilityCurve.from_dict(curve().as_dict() | broken)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
 import warnings
 from collections.abc import Callable
 
@@ -14,7 +16,10 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from orthograd.calibration.calibrators import softmax_regression
 from orthograd.calibration.calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
+from orthograd.calibration.calibrators.isotonic import IsotonicCalibration
+from orthograd.calibration.calibrators.one_vs_rest import HistogramBinning, PlattScaling
 from orthograd.calibration.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from orthograd.calibration.calibrators.temperature import TemperatureScaling
 from tests.conftest import DTYPES
 
 KINDS = [VectorScaling, MatrixScaling, DirichletCalibration]
@@ -98,7 +103,7 @@ def test_scipy_finds_nothing_better(kind: type[Calibrator]) -> None:
     assert fitted.gradient < 1e-10
 
 
-@pytest.mark.parametrize("kind", [MatrixScaling, DirichletCalibration])
+@pytest.mark.parametrize("kind", KINDS)
 def test_conjugate_gradients_agree_with_the_factorised_hessian(
     kind: type[Calibrator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +120,43 @@ def test_hessian_in_blocks_is_the_hessian(monkeypatch: pytest.MonkeyPatch) -> No
     whole = MatrixScaling().fit(logits, labels)
     monkeypatch.setattr(softmax_regression, "ROWS", 7 * 12)
     torch.testing.assert_close(MatrixScaling().fit(logits, labels).weight, whole.weight, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dense", [0, 500])
+@pytest.mark.parametrize("kind", KINDS)
+def test_how_samples_are_split_does_not_matter(
+    kind: type[Calibrator], dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, labels = sample(n=50, classes=3)
+    monkeypatch.setattr(softmax_regression, "DENSE", dense)
+    whole = kind().fit(logits, labels)
+    monkeypatch.setitem(softmax_regression.BLOCK, "cpu", 7)
+    torch.testing.assert_close(kind().fit(logits, labels).weight, whole.weight, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_fit_says_what_it_costs(
+    kind: type[Calibrator], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind().fit(*sample())
+    assert not caplog.records  # this one takes no ten seconds
+    monkeypatch.setattr(softmax_regression, "QUIET", 0.0)
+    kind().fit(*sample())
+    size = 8 if kind is VectorScaling else 20
+    assert caplog.messages[0].startswith(f"{kind.__name__}, 300 samples, 4 classes, {size} parameters: 0 s, 1 passes")
+    assert re.search(r"Most fits take 30 to 500 passes: here \d+ to \d+ s\.$", caplog.messages[-1])
+    assert caplog.records[0].levelname == "WARNING"  # Python shows no less unless asked to
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_nothing_is_to_gain_nothing_is_searched(
+    kind: type[Calibrator], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(softmax_regression, "QUIET", 0.0)
+    monkeypatch.setattr(softmax_regression, "DENSE", 0)
+    fitted = kind().fit(1e4 * torch.eye(5), torch.arange(5))
+    assert fitted.gradient == 0
+    assert len(caplog.records) < 10  # one for each pass over these samples
 
 
 def test_many_classes_are_solved_as_well() -> None:
@@ -218,6 +260,79 @@ def test_unfitted_use_and_another_number_of_classes_raise(kind: type[Calibrator]
     with pytest.raises(ValueError, match=r"expected logits of 4 classes, as in fitting, got \(2, 3\)"):
         fitted(torch.zeros(2, 3))
     assert fitted.fit(*sample(classes=3))(torch.zeros(2, 3)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.inf, math.nan])
+@pytest.mark.parametrize("kind", [*KINDS, TemperatureScaling])
+def test_logits_that_are_not_finite_are_refused_with_a_way_out(kind: type[Calibrator], value: float) -> None:
+    logits, labels = sample()
+    fitted = kind().fit(logits, labels)
+    logits[7, 2] = value
+    words = rf"expected finite logits, got {value} in row 7, class 2 \(1 of 1200 are not finite\)"
+    if value == -math.inf:
+        words += "; to rule a class out, leave its column out, or set it to -inf after calibration"
+    with pytest.raises(ValueError, match=words):
+        kind().fit(logits, labels)
+    if kind is not TemperatureScaling:
+        with pytest.raises(ValueError, match=words):
+            fitted(logits)
+
+
+def test_a_temperature_keeps_a_class_that_is_ruled_out_at_zero() -> None:
+    logits, labels = sample()
+    fitted = TemperatureScaling().fit(logits, labels)
+    ruled_out = logits.index_fill(1, torch.tensor([2]), -math.inf)
+    assert bool((fitted.probabilities(ruled_out)[:, 2] == 0).all())
+    others = [0, 1, 3]
+    torch.testing.assert_close(fitted.probabilities(ruled_out)[:, others], fitted.probabilities(logits[:, others]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_check_does_not_stand_in_the_way_of_compilation_and_vmap(kind: type[Calibrator]) -> None:
+    logits, labels = sample()
+    fitted = kind().fit(logits, labels)
+    compiled = torch.compile(fitted, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(logits), fitted(logits))
+    in_parts = torch.func.vmap(fitted)(logits.view(3, 100, 4)).flatten(0, 1)
+    torch.testing.assert_close(in_parts, fitted(logits))
+
+
+ALL_KINDS = [*KINDS, TemperatureScaling, PlattScaling, IsotonicCalibration, HistogramBinning]
+
+
+@pytest.mark.parametrize(
+    ("logits", "got"),
+    [
+        (torch.tensor([[4, 0, 1, 2]]), "torch.int64"),
+        (torch.ones(2, 4, dtype=torch.bool), "torch.bool"),
+        (torch.ones(2, 4, dtype=torch.complex64), "torch.complex64"),
+        ([[4.0, 0.0, 1.0, 2.0]], "list"),
+        (np.zeros((2, 4)), "ndarray"),
+    ],
+)
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_only_tensors_of_floating_point_are_calibrated(kind: type[Calibrator], logits: object, got: str) -> None:
+    fitted = kind().fit(*sample())
+    with pytest.raises(TypeError, match=f"expected logits as a tensor in floating point, got {got}"):
+        fitted(logits)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_logits_whose_squares_are_no_number_are_not_fitted(kind: type[Calibrator]) -> None:
+    logits, labels = sample()
+    with pytest.raises(ValueError, match=r"expected logits of size 1e\+150 at most, got -?\d\.\d+e\+307; divide them"):
+        kind().fit(1e306 * logits, labels)
+    large = kind().fit(1e148 * logits, labels).probabilities(1e148 * logits)
+    assert bool(large.isfinite().all())
+
+
+def test_a_calibrator_does_not_load_what_another_kind_has_saved() -> None:
+    vector, matrix = VectorScaling().fit(*sample()), MatrixScaling().fit(*sample())
+    for kind, other, got in ((MatrixScaling, vector, r"\(4,\)"), (VectorScaling, matrix, r"\(4, 4\)")):
+        fresh = kind()
+        with pytest.raises(RuntimeError, match=rf"weight of {kind.__name__}: expected \d dimensions?, got shape {got}"):
+            fresh.load_state_dict(other.state_dict())
+        assert not fresh.is_fitted
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
+import numpy
 import pytest
 import torch
 
@@ -110,18 +112,49 @@ def test_a_refused_batch_leaves_no_trace():
     assert evaluation.compute() == before
 
 
+def test_a_refused_first_batch_decides_nothing():
+    logits, labels = predictions(100)
+    evaluation = Evaluation()
+    with pytest.raises(ValueError, match="got inf in row 0, class 0"):
+        evaluation.update(torch.full((3, 7), torch.inf), torch.zeros(3).long())
+    evaluation.update_probabilities(logits.softmax(1), labels)
+    assert (evaluation.compute().classes, evaluation.samples) == (10, 100)
+
+
+def test_one_that_has_refused_all_of_its_batches_merges_as_an_empty_one():
+    evaluation, refused = Evaluation(), Evaluation()
+    with pytest.raises(ValueError, match="got nan"):
+        refused.update(torch.full((3, 7), torch.nan), torch.zeros(3).long())
+    evaluation.merge(refused)
+    evaluation.update(*predictions(100))
+    evaluation.merge(refused)
+    refused.merge(Evaluation())
+    assert (evaluation.samples, refused.samples) == (100, 0)
+    refused.merge(evaluation)
+    assert refused.compute() == evaluation.compute()
+
+
+def test_bins_of_numpy_are_plain_ones_in_a_result():
+    found = calibration.evaluate(*predictions(100), bins=numpy.int64(7))
+    assert json.loads(json.dumps(found.as_dict()))["bins"] == 7
+
+
 def test_evaluations_that_do_not_fit_together_are_not_merged():
     logits, labels = predictions(100)
     evaluation, other = Evaluation(bins=10), Evaluation(bins=15)
     with pytest.raises(ValueError, match="in 15"):
         evaluation.merge(other)
     evaluation.update(logits, labels)
+    with pytest.raises(ValueError, match="would count twice"):
+        evaluation.merge(evaluation)
     with pytest.raises(ValueError, match="expected 10 classes as before, got 9"):
         evaluation.update(logits[:, :9], labels.clamp_max(8))
     with pytest.raises(ValueError, match="either logits or probabilities throughout"):
         evaluation.update_probabilities(logits.softmax(1), labels)
     with pytest.raises(ValueError, match="at least one batch"):
         Evaluation().compute()
+    with pytest.raises(TypeError, match="expected an Evaluation, got list"):
+        evaluation.merge([Evaluation()])
     evaluation.merge(Evaluation())  # nothing to add
     assert evaluation.samples == 100
 
@@ -132,7 +165,16 @@ def reduced_over_ranks(results):
     mine = slice(0, 300) if rank == 0 else slice(300, 1000)
     evaluation = Evaluation()
     evaluation.update(logits[mine], labels[mine])
+    mine_alone, collected = Evaluation(), Evaluation()
+    mine_alone.merge(evaluation)
     evaluation.all_reduce()
+    assert mine_alone.samples == (300, 700)[rank]
+    collected.merge(evaluation)
+    for twice in (evaluation, pickle.loads(pickle.dumps(collected))):
+        before = twice.compute()
+        with pytest.raises(RuntimeError, match=r"expected one all_reduce over ranks \[0, 1\], got another"):
+            twice.all_reduce()
+        assert twice.compute() == before
     torch.save(dict(evaluation._sums), f"{results}/{rank}.pt")
 
 
@@ -149,10 +191,27 @@ def test_ranks_of_torch_distributed_reduce_to_one_pass(tmp_path):
             torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
 
 
+def refused_on_every_rank(results):
+    rank = torch.distributed.get_rank()
+    logits, labels = predictions(10)
+    evaluation = Evaluation()
+    if rank == 0:
+        evaluation.update(logits, labels)
+    with pytest.raises(ValueError, match=r"expected every rank to have seen a batch, ranks \[1\] have seen none"):
+        evaluation.all_reduce()
+    evaluation = Evaluation()
+    evaluation.update(logits[:, : 8 + rank], labels.clamp_max(7))
+    with pytest.raises(ValueError, match=r"expected the same on every rank, got 8 classes from logits.* 9 classes"):
+        evaluation.all_reduce()
+
+
+@pytest.mark.slow
+def test_ranks_that_do_not_fit_together_all_say_so_and_none_waits(tmp_path):
+    on_ranks(2, refused_on_every_rank, tmp_path)
+
+
 def test_ranks_cannot_reduce_kept_confidences():
     evaluation = Evaluation(metrics=calibration.ALL)
-    with pytest.raises(ValueError, match="seen none"):
-        evaluation.all_reduce()
     evaluation.update(*predictions(10))
     with pytest.raises(ValueError, match="merge"):
         evaluation.all_reduce()

@@ -233,3 +233,8 @@ def test_fitting_refuses_what_evaluation_refuses_and_calling_needs_rows():
         scaling = TemperatureScaling().fit(*problem(2.0, n=20))
     with pytest.raises(ValueError, match=r"\(n, classes\), got \(10,\)"):
         scaling(torch.zeros(10))
+
+
+def test_labels_of_many_problems_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"expected labels \(2, 5\) or \(5,\) for logits \(2, 5, 3\), got \(4,\)"):
+        fit_temperatures(torch.zeros(2, 5, 3), torch.zeros(4).long())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -164,6 +165,80 @@ def test_no_grad_outside_is_no_matter():
 def test_wrong_input_is_refused_by_name(model, loss, batch, error, words):
     with pytest.raises(error, match=words):
         diagnose(model, loss, batch)
+
+
+def own_criterion(outputs, targets):
+    return CRITERION(outputs, targets)
+
+
+def careful_criterion(outputs, targets):
+    assert isinstance(outputs, torch.Tensor), "outputs must be a tensor"
+    return CRITERION(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        own_criterion,
+        careful_criterion,
+        partial(nn.functional.cross_entropy, label_smoothing=0.0),
+        lambda outputs, targets: -outputs.log_softmax(1).gather(1, targets[:, None]).mean(),
+        lambda outputs, targets: -outputs.log_softmax(1)[torch.arange(len(targets)), targets].mean(),
+    ],
+)
+def test_a_criterion_may_be_a_plain_function_of_outputs_and_targets(criterion):
+    model, batch = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), images()
+    found = diagnose(model, criterion, batch)
+    expected = diagnose(model, nn.CrossEntropyLoss(), batch)
+    assert found.loss == pytest.approx(expected.loss)
+    assert [(row.name, row.action, row.kind) for row in found.rows] == [
+        (row.name, row.action, row.kind) for row in expected.rows
+    ]
+
+
+def test_a_plain_function_that_fails_both_ways_says_how_it_was_called():
+    with pytest.raises(
+        TypeError, match=r"loss\(model, batch\) raised .*Linear.* criterion\(outputs, targets\) raised .*mat"
+    ):
+        diagnose(nn.Linear(3, 2), own_criterion, (torch.randn(4, 5), torch.zeros(4).long()))
+    with pytest.raises(TypeError, match=r"loss\(model, batch\) raised .*expected batch = \(inputs, targets\)"):
+        diagnose(nn.Linear(3, 2), own_criterion, torch.randn(4, 3))
+
+
+def test_an_error_of_a_loss_that_runs_the_network_is_its_own():
+    def broken(model, batch):
+        return model(batch[0]).no_such_thing
+
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        diagnose(nn.Linear(3, 2), broken, (torch.randn(4, 3), torch.zeros(4).long()))
+    with pytest.raises(TypeError, match="must be Tensor, not str"):
+        diagnose(nn.Linear(3, 2), lambda model, batch: model("words"), (torch.randn(4, 3), torch.zeros(4).long()))
+
+
+def changes_its_batch(model, batch):
+    return CRITERION(model(batch[0].mul_(2)), batch[1])
+
+
+OWN_GENERATOR = torch.Generator().manual_seed(0)
+
+
+def draws_from_a_generator_of_its_own(model, batch):
+    noise = torch.randn(batch[0].shape, generator=OWN_GENERATOR)
+    return CRITERION(model(batch[0] + noise), batch[1])
+
+
+@pytest.mark.parametrize("loss", [changes_its_batch, draws_from_a_generator_of_its_own])
+def test_a_loss_that_does_not_repeat_explains_nothing_and_says_so(loss):
+    model, batch = nn.Linear(3, 2), (torch.randn(9, 3), torch.arange(9) % 2)
+    found = diagnose(model, loss, batch)
+    assert {row.kind for row in found.rows} == {None}
+    assert any("twice on the same batch the loss was" in warning for warning in found.warnings)
+    assert not any("on the same batch" in warning for warning in diagnose(model, CRITERION, batch).warnings)
+
+
+def test_an_empty_batch_is_told():
+    found = diagnose(nn.Linear(3, 2), nn.CrossEntropyLoss(), (torch.zeros(0, 3), torch.zeros(0).long()))
+    assert any("nothing to diagnose on this batch" in caution for caution in found.warnings)
 
 
 def test_a_name_that_is_not_there_is_refused():

@@ -42,6 +42,17 @@ def test_what_cannot_be_told_is_refused(tmp_path):
         recorder.figure(tmp_path / "a.png", "colour")
 
 
+def test_names_that_are_none_or_not_unique_are_refused():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for given in (model, model.parameters(), dict(model.named_parameters()), 3):
+        with pytest.raises(TypeError, match=r"expected named_parameters=model.named_parameters\(\), got"):
+            Recorder(optimizer, named_parameters=given)
+    with pytest.raises(ValueError, match="expected a name of its own for each parameter, got 'w' for two"):
+        Recorder(optimizer, named_parameters=[("w", parameter) for parameter in model.parameters()])
+    assert not optimizer._optimizer_step_pre_hooks
+
+
 def test_sharded_parameters_are_refused(tmp_path):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orthograd.statistics import independent_power, paired_power, seeds_needed, t_test
+from orthograd.statistics import from_effect_size, independent_power, paired_power, seeds_needed, t_test
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -95,3 +95,24 @@ def test_bad_plans_are_named() -> None:
         independent_power(0.5, 8, 1)
     with pytest.raises(ValueError, match="alpha between 0 and 1, got 0"):
         paired_power(0.5, 5, alpha=0)
+
+
+@pytest.mark.parametrize("seeds", [2.5, True, "3", None])
+def test_seeds_that_are_no_whole_number_are_refused(seeds: object) -> None:
+    for function in (paired_power, independent_power, from_effect_size):
+        with pytest.raises(TypeError, match=f"expected a whole number of seeds, got {seeds!r}"):
+            function(0.5, seeds)  # type: ignore[operator]
+
+
+def test_an_effect_too_small_for_any_number_of_seeds_is_refused() -> None:
+    assert seeds_needed(1e-8) == pytest.approx(7.849e16, rel=1e-3)
+    for effect in (1e-12, -1e-160, 1e-300):
+        with pytest.raises(ValueError, match=f"no number of seeds up to 2⁶⁰ finds an effect of {effect}"):
+            seeds_needed(effect)
+
+
+def test_an_alpha_that_float64_cannot_resolve_is_refused() -> None:
+    assert paired_power(0.0, 7, alpha=1e-12) == pytest.approx(1e-12, rel=0.01)
+    for function in (lambda alpha: paired_power(0.5, 4, alpha=alpha), lambda alpha: seeds_needed(0.5, alpha=alpha)):
+        with pytest.raises(ValueError, match="expected alpha of 1e-12 or more, got 1e-300"):
+            function(1e-300)

@@ -56,6 +56,7 @@ def test_rounding_is_neither_spread_nor_difference() -> None:
         ([-math.inf, 1.0], "finite, got -inf at position 0"),
         ([1e308, 1.0], r"finite, got 1e\+308 at position 0"),
         (["a", "b"], "real numbers, got dtype <U1"),
+        (np.ma.array([1.0, 2.0, 9.0], mask=[0, 0, 1]), "baseline without a mask, got 1 masked of 3 values"),
         ([1.0, None], "real numbers, got dtype object"),
         ([1j, 2j], "real numbers, got dtype complex128"),
     ],

@@ -15,7 +15,7 @@ from .evaluation import ece_drift, evaluation_cost
 from .memory import extra_memory, synchronisations
 from .precision import precision
 from .radial import update_cosines
-from .temperature import temperature_excess, temperature_time
+from .temperature import temperature_excess, temperature_time, vector_time
 from .training import judging_speed, training_speed
 
 
@@ -42,6 +42,7 @@ def measure_calibration(*, quick: bool = False) -> Iterator[Claim]:
     yield from evaluation_cost(samples=100_000, rounds=3) if quick else evaluation_cost()
     yield from temperature_excess(samples=1000) if quick else temperature_excess()
     yield from temperature_time(rounds=3) if quick else temperature_time()
+    yield from vector_time(samples=1000, classes=100) if quick else vector_time()
     yield from ece_drift(samples=4_000_000) if quick else ece_drift()
 
 

@@ -42,6 +42,7 @@ class Evaluation:
         self._kept: list[tuple[Tensor, Tensor]] = []
         self._classes = 0
         self._from_logits: bool | None = None
+        self._reduced: set[frozenset[int]] = set()  # ranks whose sums these are
 
     @property
     def samples(self) -> int:
@@ -58,24 +59,37 @@ class Evaluation:
 
     def merge(self, other: Evaluation) -> None:
         """Add what another evaluation has seen: the same counts as one pass, bit for bit."""
+        if not isinstance(other, Evaluation):
+            raise TypeError(f"expected an Evaluation, got {type(other).__name__}")
         if (self.bins, self.metrics) != (other.bins, other.metrics):
             raise ValueError(
                 f"expected an evaluation of {self.metrics} in {self.bins} bins, got {other.metrics} in {other.bins}"
             )
-        if other._from_logits is not None:
-            self._expect(other._classes, other._from_logits)
-            device = self._sums["count"].device if self._sums else other._sums["count"].device
-            self._sums = added(self._sums, {name: value.to(device) for name, value in other._sums.items()})
-            self._kept += [(confidence.to(device), correct.to(device)) for confidence, correct in other._kept]
+        if other is self:
+            raise ValueError("expected another evaluation to merge, got the same one: its samples would count twice")
+        if other._sums:
+            self._expect(other._classes, bool(other._from_logits))
+            apart = {name: value.clone() for name, value in other._sums.items()}  # all_reduce writes into sums
+            self._keep(apart, other._kept, other._classes, bool(other._from_logits))
+            self._reduced |= other._reduced
 
     def all_reduce(self, group: Any = None) -> None:
-        """Merge over the ranks of torch.distributed, each of which has seen a batch; all end with the same sums."""
-        if self._kept:
+        """Merge over the ranks of torch.distributed, each of which has seen a batch; all end with the same sums.
+
+        Once: reduced again over the same ranks, every sample would count as often as there are ranks, which raises.
+        """
+        if set(self.metrics).difference(STREAMING):
             raise ValueError("ece_equal_mass and aurc keep every confidence and are not reduced over ranks: merge()")
-        if not self._sums:
-            raise ValueError("expected every rank to have seen a batch, this one has seen none")
+        ranks = frozenset(distributed.get_process_group_ranks(group or distributed.group.WORLD))
+        if any(len(ranks & before) > 1 for before in self._reduced):
+            raise RuntimeError(
+                f"expected one all_reduce over ranks {sorted(ranks)}, got another: these are the sums of several of "
+                "them already, and would count twice. Use a new Evaluation for what comes next, and merge it"
+            )
+        self._expect_alike(group)
         for value in self._sums.values():
             distributed.all_reduce(value, group=group)
+        self._reduced.add(ranks)
 
     def compute(self) -> Metrics:
         """The metrics of everything seen so far."""
@@ -111,19 +125,35 @@ class Evaluation:
         # Everything is added up before anything is kept, so a refused batch leaves no trace.
         if source is of_logits and not _is_finite(sums):
             refuse_broken(scores)
-        self._sums = added(self._sums, {name: value.to(self._device(value)) for name, value in sums.items()})
-        self._kept += kept
+        self._keep(sums, kept, scores.shape[1], source is of_logits)
 
-    def _device(self, value: Tensor) -> torch.device:
-        return self._sums["count"].device if self._sums else value.device
+    def _keep(self, sums: Sums, kept: list[tuple[Tensor, Tensor]], classes: int, from_logits: bool) -> None:
+        device = (self._sums or sums)["count"].device
+        self._sums = added(self._sums, {name: value.to(device) for name, value in sums.items()})
+        self._kept += [(confidence.to(device), correct.to(device)) for confidence, correct in kept]
+        self._classes, self._from_logits = classes, from_logits
 
     def _expect(self, classes: int, from_logits: bool) -> None:
-        if self._from_logits is None:
-            self._classes, self._from_logits = classes, from_logits
+        if not self._sums:
+            return
         if classes != self._classes:
             raise ValueError(f"expected {self._classes} classes as before, got {classes}")
         if from_logits != self._from_logits:
             raise ValueError("expected either logits or probabilities throughout, got both")
+
+    def _expect_alike(self, group: Any) -> None:
+        """All ranks raise, or none: one alone would leave the others waiting for it."""
+        source = "logits" if self._from_logits else "probabilities"
+        mine = (
+            f"{self._classes} classes from {source}, {self.bins} bins, {', '.join(self.metrics)}" if self._sums else ""
+        )
+        said = [""] * distributed.get_world_size(group)
+        distributed.all_gather_object(said, mine, group=group)
+        if "" in said:
+            none = [rank for rank, seen in enumerate(said) if not seen]
+            raise ValueError(f"expected every rank to have seen a batch, ranks {none} have seen none")
+        if len(set(said)) > 1:
+            raise ValueError(f"expected the same on every rank, got {'; '.join(said)}")
 
     def _seen_something(self) -> None:
         if not self._sums:

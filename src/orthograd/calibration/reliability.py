@@ -13,6 +13,9 @@ from torch import Tensor
 from . import binned, chance
 from .formulas import BinSums
 
+PER_BIN = ("share", "confidence", "accuracy", "low", "high")
+"""What a curve has for each bin."""
+
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
@@ -50,9 +53,12 @@ class ReliabilityCurve:
         names = [field.name for field in fields(cls)]
         if set(data) != set(names):
             raise ValueError(f"expected a curve of {', '.join(names)}, got {', '.join(data)}")
-        values: dict[str, Any] = {
-            name: _tensor(value) if isinstance(value, list) else value for name, value in data.items()
-        }
+        bins = len(data["share"]) if isinstance(data["share"], list) else 0
+        for name, value in data.items():
+            expected = f"a list of {bins} numbers" if name in PER_BIN else "text" if name == "band" else "a number"
+            if not _is_part(name, value, bins):
+                raise ValueError(f"expected {name} of a curve to be {expected}, got {value!r}")
+        values: dict[str, Any] = {name: _tensor(data[name]) if name in PER_BIN else data[name] for name in names}
         return cls(**values)
 
     @classmethod
@@ -92,6 +98,8 @@ def average(curves: Sequence[ReliabilityCurve]) -> ReliabilityCurve:
         raise ValueError(f"expected curves of as many bins each, got {[len(curve.share) for curve in curves]}")
     if len(curves) == 1:
         return curves[0]
+    if any(curve.runs > 1 for curve in curves):
+        raise ValueError(f"expected curves of one run each, got averages of {[curve.runs for curve in curves]} runs")
     accuracy, confidence = (
         torch.stack([getattr(each, name) for each in curves]) for name in ("accuracy", "confidence")
     )
@@ -138,6 +146,12 @@ def _deviation(values: Tensor) -> Tensor:
     squares = (values - values.nanmean(0)).square().nansum(0)
     freedom = known.sum(0) - 1
     return torch.where(known.any(0), (squares / freedom.clamp_min(1)).sqrt(), math.nan)
+
+
+def _is_part(name: str, value: Any, bins: int) -> bool:
+    if name in PER_BIN:
+        return isinstance(value, list) and len(value) == bins > 0
+    return isinstance(value, str if name == "band" else (int, float))
 
 
 def _plain(value: Any) -> Any:

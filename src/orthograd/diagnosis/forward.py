@@ -24,7 +24,8 @@ class Forward:
     """The loss of a network on one batch, as often as asked for.
 
     ``loss`` is called as loss(model, batch). A criterion, which is an `nn.Module` or a function of
-    `torch.nn.functional`, is called as criterion(model(inputs), targets) with batch = (inputs, targets).
+    `torch.nn.functional`, is called as criterion(model(inputs), targets) with batch = (inputs, targets). So is any
+    other function that fails on a model and a batch without having run the model.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, batch: Any, *, keep_random: bool = True):
@@ -33,19 +34,42 @@ class Forward:
         if not callable(loss):
             raise TypeError(f"expected loss(model, batch) or a criterion such as nn.CrossEntropyLoss(), got {loss!r}")
         self.model, self._batch, self._keep_random = model, batch, keep_random
-        self._loss = _of_criterion(loss, batch) if is_criterion(loss) else loss
+        self._is_certain = is_criterion(loss)  # how to call it
+        self._loss = _of_criterion(loss, batch) if self._is_certain else loss
         self._buffers = _Buffers(model)
 
     def __call__(self) -> Effect:
         """One pass. Buffers and random numbers are afterwards what they were before."""
         seen: list[Any] = []
         watch = self.model.register_forward_hook(lambda _, __, output: seen.append(output))
+        starts = self.model.register_forward_pre_hook(self._settle)
         try:
             with self._buffers.kept(), same_random_numbers(self.model, self._keep_random):
-                loss = self._loss(self.model, self._batch)
+                loss = self._called()
         finally:
             watch.remove()
+            starts.remove()
         return Effect(_one_number(loss), _as_vector(seen))
+
+    def _settle(self, *_: object) -> None:
+        """The function has run the network: it is a loss(model, batch), and its errors are its own."""
+        self._is_certain = True
+
+    def _called(self) -> Any:
+        try:
+            return self._loss(self.model, self._batch)
+        except (TypeError, AttributeError, AssertionError) as error:  # a network used as a tensor
+            if self._is_certain:
+                raise
+            first = error
+        try:
+            self._loss = _of_criterion(self._loss, self._batch)
+            return self._loss(self.model, self._batch)
+        except Exception as second:
+            raise TypeError(
+                f"expected loss(model, batch) or criterion(outputs, targets), got a function of which "
+                f"loss(model, batch) raised {first!r} and criterion(outputs, targets) raised {second!r}"
+            ) from first
 
 
 def is_criterion(loss: Loss) -> bool:
@@ -115,7 +139,8 @@ def _one_number(loss: Any) -> Tensor:
 
 def _as_vector(outputs: list[Any]) -> Tensor | None:
     """All that the network said, in float64; logits alone where it names them, for a loss may stand beside them."""
-    parts = [part for output in outputs for part in _tensors(getattr(output, "logits", output))]
+    seen = (part for output in outputs for part in _tensors(getattr(output, "logits", output)))
+    parts = [part for part in seen if part.numel()]
     wide = torch.float32 if any(part.device.type == "mps" for part in parts) else torch.float64
     return torch.cat([part.detach().flatten().to(parts[0].device, wide) for part in parts]) if parts else None
 

@@ -17,7 +17,7 @@ from .cautions import cautions
 from .forward import Effect, Forward, Loss
 from .measures import refuse_shards
 from .result import Diagnosis, Row
-from .scaling import MEANINGS, Pass, kind_of
+from .scaling import MEANINGS, SAME, Pass, kind_of
 
 # Three or four forward passes each: beyond so many parameters they take long, and have to be asked for.
 EXPLAINED = 300
@@ -40,7 +40,7 @@ def diagnose(
         model: in the mode you train it in. It is left bit for bit as it was: weights, ``.grad``, buffers, mode, and
             the random numbers of torch and Python.
         loss: called as ``loss(model, batch)``, and returns one number to differentiate. A criterion (an `nn.Module`
-            such as ``nn.CrossEntropyLoss()``, or a function of `torch.nn.functional`) is called as
+            such as ``nn.CrossEntropyLoss()``, or a function of outputs and targets) is called as
             ``criterion(model(inputs), targets)`` with batch = (inputs, targets).
         why: say of each parameter what its size is for, by halving and doubling it: three or four forward passes
             each. None: where there are at most 300 parameters.
@@ -60,10 +60,11 @@ def diagnose(
     effect, gradients = gradients_of(forward, parameters)
     found = measured(gradients, options, where)
     is_explained = len(parameters) <= EXPLAINED if why is None else why
-    kinds = kinds_of(forward, effect, parameters, found) if is_explained else {}
+    unsteady = _unsteady(forward, effect) if is_explained else ()
+    kinds = kinds_of(forward, effect, parameters, found) if is_explained and not unsteady else {}
     rows = _rows(parameters, found, kinds, lambda name: chosen(name, parameters[name], found.get(name), options, where))
     sparse = [name for name, (gradient, _) in gradients.items() if gradient.layout is not torch.strided]
-    return Diagnosis(float(effect.loss), rows, tuple(cautions(rows, model, options, sparse)))
+    return Diagnosis(float(effect.loss), rows, (*unsteady, *cautions(rows, model, options, sparse)))
 
 
 def gradients_of(forward: Forward, parameters: Mapping[str, Tensor]) -> tuple[Effect, dict[str, tuple[Tensor, Tensor]]]:
@@ -82,6 +83,18 @@ def gradients_of(forward: Forward, parameters: Mapping[str, Tensor]) -> tuple[Ef
     pairs = zip(trained.items(), gradients, strict=True)
     found = {name: (gradient, weight) for (name, weight), gradient in pairs if gradient is not None}
     return Effect(effect.loss.detach(), effect.outputs), found
+
+
+@torch.no_grad()
+def _unsteady(forward: Forward, effect: Effect) -> tuple[str, ...]:
+    """A warning where a second pass gives another loss: then rescaling a parameter cannot tell what it is for."""
+    first, second = float(effect.loss), float(forward().loss)
+    if math.isclose(first, second, rel_tol=SAME) or math.isnan(first):
+        return ()
+    return (
+        f"Called twice on the same batch the loss was {first:.4g}, then {second:.4g}: it changes the batch in place, "
+        "or draws random numbers of its own. What each parameter's size is for cannot be told.",
+    )
 
 
 def kinds_of(

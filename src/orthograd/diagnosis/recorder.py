@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Recorder:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"expected every to be a number of steps, at least 1, got {every!r}")
         self.optimizer, self.every = _innermost(optimizer), every
-        self._names = {id(parameter): name for name, parameter in named_parameters or ()}
+        self._names = _names_of(named_parameters)
         self._kept: dict[int, Tensor] = {}  # a parameter that lives keeps its id to itself
         self._step = -1
         self._before: list[Tensor] | None = None
@@ -102,8 +102,12 @@ class Recorder:
 
     def figure(self, path: str | Path, quantity: str = "radial", *, title: str = "") -> None:
         """Draw one of `QUANTITIES` for every parameter over the training as a PNG, PDF or SVG. Needs matplotlib."""
-        from ..report.heatmap import heatmap_figure
-        from ..report.style import save_figure
+        try:
+            from ..report.heatmap import heatmap_figure
+            from ..report.style import save_figure
+        except ImportError as error:
+            message = f"a figure needs {error.name}: pip install 'orthograd[lab]' (from a clone: pip install '.[lab]')"
+            raise ImportError(message, name=error.name) from None
 
         history = self._history()
         save_figure(heatmap_figure(history.steps, history.drawn(quantity), quantity=quantity, title=title), path)
@@ -166,6 +170,25 @@ class Recorder:
                 self._kept.setdefault(id(parameter), parameter)
                 found.append((known, parameter))
         return found
+
+
+def _names_of(named_parameters: Any) -> dict[int, str]:
+    pairs = [] if named_parameters is None else named_parameters
+    is_listed = isinstance(pairs, Iterable) and not isinstance(pairs, (Mapping, torch.nn.Module))
+    pairs = list(pairs) if is_listed else [pairs]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        raise TypeError(
+            "expected named_parameters=model.named_parameters(), got "
+            f"{type(named_parameters).__name__} without pairs of a name and a parameter"
+        )
+    owners: dict[str, Tensor] = {}
+    for name, parameter in pairs:
+        if owners.setdefault(name, parameter) is not parameter:
+            raise ValueError(
+                f"expected a name of its own for each parameter, got {name!r} for two; of two networks, "
+                'give named_parameters(prefix="…")'
+            )
+    return {id(parameter): name for name, parameter in pairs}
 
 
 def _hooks_of(optimizer: Optimizer, when: str) -> OrderedDict[int, Any]:

@@ -1,5 +1,11 @@
 """Two samples over seeds in; effect sizes, intervals, tests and a verdict out."""
 
+try:
+    import scipy as _needed  # noqa: F401
+except ImportError:
+    message = "orthograd.statistics needs scipy: pip install 'orthograd[lab]' (from a clone: pip install '.[lab]')"
+    raise ImportError(message, name="scipy") from None
+
 from .bootstrap import bootstrap_interval
 from .comparison import Comparison, compare
 from .difference import Estimate, difference_interval, estimated_difference

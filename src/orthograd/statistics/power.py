@@ -15,7 +15,7 @@ from scipy import stats
 
 from .effect import effective_root
 from .noncentral import noncentral_t_cdf
-from .samples import checked_alpha, checked_power
+from .samples import checked_alpha, checked_power, whole
 
 
 def paired_power(effect: float, seeds: int, *, alpha: float = 0.05) -> float:
@@ -24,7 +24,7 @@ def paired_power(effect: float, seeds: int, *, alpha: float = 0.05) -> float:
     >>> round(paired_power(0.5, 34), 3)
     0.808
     """
-    _check(effect, seeds)
+    _check(effect, whole(seeds))
     return _two_sided_power(effect * math.sqrt(seeds), seeds - 1, alpha)
 
 
@@ -35,7 +35,7 @@ def independent_power(effect: float, seeds: int, other_seeds: int | None = None,
     0.801
     """
     other_seeds = seeds if other_seeds is None else other_seeds
-    _check(effect, min(seeds, other_seeds))
+    _check(effect, min(whole(seeds), whole(other_seeds)))
     return _two_sided_power(effect * effective_root(seeds, other_seeds), seeds + other_seeds - 2, alpha)
 
 
@@ -56,6 +56,8 @@ def seeds_needed(effect: float, *, power: float = 0.8, paired: bool = True, alph
     enough = 2
     while not is_enough(enough):
         enough *= 2
+        if enough > 2**60:
+            raise ValueError(f"no number of seeds up to 2⁶⁰ finds an effect of {effect}")
     too_few = enough // 2
     # Power grows with n, so that halving finds the first n that is enough; 1 is too few for any test.
     while enough - too_few > 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .effect import effective_root, exact_interval, normal_interval
 from .hypothesis import student_p
 from .interval import Interval
-from .samples import checked_alpha
+from .samples import checked_alpha, whole
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def from_effect_size(d: float, n1: int, n2: int | None = None, *, alpha: float =
     't = 6.32, p = 2e-07, 1.24 to 2.76'
     """
     n2 = n1 if n2 is None else n2
-    if min(n1, n2) < 2:
+    if min(whole(n1), whole(n2)) < 2:
         raise ValueError(f"expected at least 2 seeds in both arms, got {n1} and {n2}")
     if math.isnan(d):
         raise ValueError(f"expected an effect size, got {d!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,7 @@ FloatArray = NDArray[np.float64]
 # value, is the arithmetic's and not the training's: taken at face value it would make t about 1e16 and p zero.
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
+LEAST_ALPHA = 1e-12
 _LARGEST = 1e300  # differences and sums of larger values are not finite
 
 
@@ -79,8 +81,17 @@ def moments_of(values: FloatArray, *, scale: float | None = None) -> Moments:
 
 
 def checked_alpha(alpha: float) -> float:
-    """The level of a test, between 0 and 1."""
+    """The level of a test, between 0 and 1, and not so small that 1 − alpha has no digits of it."""
+    if 0 < alpha < LEAST_ALPHA:
+        raise ValueError(f"expected alpha of {LEAST_ALPHA:g} or more, got {alpha!r}")
     return _checked_fraction(alpha, "alpha")
+
+
+def whole(seeds: Any) -> int:
+    """A number of seeds that is one."""
+    if isinstance(seeds, bool) or not hasattr(seeds, "__index__"):
+        raise TypeError(f"expected a whole number of seeds, got {seeds!r}")
+    return int(seeds)
 
 
 def checked_power(power: float) -> float:
@@ -102,6 +113,11 @@ def _checked_fraction(value: float, name: str) -> float:
 
 
 def _sample(values: ArrayLike, name: str) -> FloatArray:
+    if np.ma.is_masked(values):
+        raise ValueError(
+            f"expected {name} without a mask, got {np.ma.count_masked(values)} masked of {np.ma.size(values)} values; "
+            "leave those seeds out, of both arms where they are pairs"
+        )
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
         raise ValueError(f"expected {name} to hold real numbers, got dtype {array.dtype}")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..inputs import checked_logits, computing_dtype, refuse_broken
+from ..inputs import checked_logits, computing_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+LARGEST = 1e150
+"""Size of logits up to which float64 holds their squares, and sums of these."""
 
 
 class NotFittedError(RuntimeError):
@@ -44,8 +49,7 @@ class Calibrator(nn.Module):
     def fit(self, logits: Any, labels: Any) -> Self:
         """Fit to logits (n, classes) and labels (n,) that the model was not trained on."""
         scores, truth = checked_logits(logits, labels)
-        if not bool(scores.isfinite().all()):
-            refuse_broken(scores)
+        refuse_unfit(scores)
         for name, value in self._fitted(scores.double(), truth).items():
             setattr(self, name, value)
         return self
@@ -54,6 +58,9 @@ class Calibrator(nn.Module):
         """Calibrated logits, of the same shape and dtype."""
         if not self.is_fitted:
             raise NotFittedError(f"{type(self).__name__} is not fitted: call .fit(logits, labels) first")
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            got = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+            raise TypeError(f"expected logits as a tensor in floating point, got {got}")
         if logits.ndim != 2:
             raise ValueError(f"expected logits (n, classes), got {tuple(logits.shape)}")
         return self._calibrated(logits.to(computing_dtype(logits.dtype))).to(logits.dtype)
@@ -86,3 +93,26 @@ class Calibrator(nn.Module):
             if saved is not None:
                 setattr(self, name, torch.empty_like(saved))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def refuse_infinite(logits: Tensor) -> None:
+    """Raise where a logit (n, classes) is infinite or NaN, and say what to do with a class that is ruled out."""
+    is_broken = logits.isfinite().logical_not_()
+    if not bool(is_broken.any()):
+        return
+    row, column = is_broken.nonzero()[0].tolist()
+    value = float(logits[row, column])
+    remedy = "; to rule a class out, leave its column out, or set it to -inf after calibration"
+    raise ValueError(
+        f"expected finite logits, got {value} in row {row}, class {column} "
+        f"({int(is_broken.sum())} of {logits.numel()} are not finite){remedy if value == -math.inf else ''}"
+    )
+
+
+def refuse_unfit(logits: Tensor) -> None:
+    """Raise where logits (n, classes) cannot be fitted to: not finite, or with squares that float64 cannot hold."""
+    refuse_infinite(logits)
+    low, high = (float(end) for end in logits.aminmax())
+    widest = max(low, high, key=abs)
+    if abs(widest) > LARGEST:
+        raise ValueError(f"expected logits of size {LARGEST:g} at most, got {widest:g}; divide them all by one number")

@@ -59,7 +59,8 @@ class PlattScaling(Calibrator):
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         scores = log_odds(accurate(logits, len(self.slope)))
-        return logsigmoid(scores * self.slope + self.intercept).log_softmax(1)
+        # A class that is ruled out has a score of −∞, of which even a slope of zero would make NaN.
+        return logsigmoid(torch.where(self.slope == 0, 0, scores * self.slope) + self.intercept).log_softmax(1)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ class HistogramBinning(Calibrator):
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         p = accurate(logits, len(self.upper)).softmax(1).T.contiguous()
-        return normalised(self.frequency.double().gather(1, _bin_of(p, self.upper.double())).T, self.floor)
+        found = self.frequency.double().gather(1, _bin_of(p, self.upper.double()))
+        return normalised(found.where(p.isfinite(), torch.nan).T, self.floor)  # NaN is in no bin
 
 
 def _bin_of(p: Tensor, upper: Tensor) -> Tensor:

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from .calibrator import CalibrationWarning, Calibrator
-from .softmax_regression import SoftmaxRegression
+from .calibrator import CalibrationWarning, Calibrator, refuse_infinite
+from .softmax_regression import OwnInputs, Progress, SoftmaxRegression
 from .temperature import fit_temperatures
 
 PRECISION = 1e-6
@@ -30,17 +32,42 @@ class _Scaling(Calibrator):
     """What the three share: features of the logits go in, and a softmax regression is solved."""
 
     FITTED = ("weight", "bias")
+    WEIGHT_DIMENSIONS: ClassVar[int]
+    PROBLEM: ClassVar[type[SoftmaxRegression]] = SoftmaxRegression
     weight: Tensor
     bias: Tensor
     gradient: float = math.nan
     """Certificate: the largest |∂objective| at the solution, NaN unless fitted here."""
 
+    def _checked(self, logits: Tensor) -> Tensor:
+        """Logits in float64 that are finite: as a class goes to −∞, the class of the largest weight takes it all."""
+        # A graph cannot branch on what it computes, nor can vmap, which raises: there NaN comes out.
+        is_graph = torch.compiler.is_compiling() or (logits.is_cuda and torch.cuda.is_current_stream_capturing())
+        with suppress(RuntimeError):
+            if not is_graph:
+                refuse_infinite(logits)
+        return accurate(logits, len(self.bias))
+
     def _features(self, logits: Tensor) -> Tensor:
         """Logits less the mean of their row, which the softmax ignores."""
         return logits - logits.mean(1, keepdim=True)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Refuse a vector for a matrix and the reverse: broadcast, it would give numbers all the same."""
+        weight = state_dict.get(prefix + "weight")
+        if weight is None or weight.ndim == self.WEIGHT_DIMENSIONS:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+            return
+        *_, errors = args
+        errors.append(
+            f"{prefix}weight of {type(self).__name__}: expected {self.WEIGHT_DIMENSIONS} dimensions, "
+            f"got shape {tuple(weight.shape)}; another kind of calibrator has saved it"
+        )
+
     def _solution(self, inputs: Tensor, labels: Tensor, anchor: Tensor, penalty: Tensor) -> Tensor:
-        found, self.gradient = SoftmaxRegression(inputs, labels, anchor, penalty / len(labels)).minimum()
+        what = f"{type(self).__name__}, {len(labels):,} samples, {len(anchor):,} classes, {anchor.numel():,} parameters"
+        problem = self.PROBLEM(inputs, labels, anchor, penalty / len(labels), Progress(what))
+        found, self.gradient = problem.minimum()
         if not self.gradient <= PRECISION:
             message = f"{type(self).__name__} stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
             warnings.warn(message, CalibrationWarning, stacklevel=5)
@@ -61,6 +88,9 @@ class VectorScaling(_Scaling):
     Reference: Guo et al., "On Calibration of Modern Neural Networks", 2017.
     """
 
+    WEIGHT_DIMENSIONS = 1
+    PROBLEM = OwnInputs
+
     def __init__(self, *, penalty: float = 10.0) -> None:
         super().__init__()
         self.penalty = _positive("penalty", penalty)
@@ -68,13 +98,12 @@ class VectorScaling(_Scaling):
     def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         features = self._features(logits)
         coldness = _coldness(features, labels)
-        inputs = torch.stack([features * coldness, torch.ones_like(features)], 2)
         identity = torch.stack([features.new_ones(logits.shape[1]), features.new_zeros(logits.shape[1])], 1)
-        found = self._solution(inputs, labels, identity, torch.full_like(identity, self.penalty))
+        found = self._solution(features * coldness, labels, identity, torch.full_like(identity, self.penalty))
         return {"weight": found[:, 0] * coldness, "bias": found[:, 1].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
-        return self._features(accurate(logits, len(self.bias))) * self.weight.double() + self.bias
+        return self._features(self._checked(logits)) * self.weight.double() + self.bias
 
 
 class MatrixScaling(_Scaling):
@@ -93,6 +122,8 @@ class MatrixScaling(_Scaling):
     References: Guo et al., "On Calibration of Modern Neural Networks", 2017; for penalties on what is off the
     diagonal and on intercepts: Kull et al., "Beyond temperature scaling", 2019.
     """
+
+    WEIGHT_DIMENSIONS = 2
 
     def __init__(
         self,
@@ -115,11 +146,11 @@ class MatrixScaling(_Scaling):
         penalty = torch.full_like(identity, self.off_diagonal_penalty)
         penalty.fill_diagonal_(self.diagonal_penalty)
         penalty[:, classes] = self.intercept_penalty
-        found = self._solution(inputs[:, None], labels, identity, penalty)
+        found = self._solution(inputs, labels, identity, penalty)
         return {"weight": found[:, :classes] * coldness, "bias": found[:, classes].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
-        return self._features(accurate(logits, len(self.bias))) @ self.weight.double().T + self.bias
+        return self._features(self._checked(logits)) @ self.weight.double().T + self.bias
 
 
 class DirichletCalibration(MatrixScaling):

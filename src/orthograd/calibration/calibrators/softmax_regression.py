@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -10,25 +13,58 @@ from torch import Tensor
 from . import newton
 
 DENSE = 500
-"""Up to so many parameters the Hessian is written down and factorised; beyond, conjugate gradients."""
+"""Up to so many parameters the Hessian is written down and factorized; beyond, conjugate gradients."""
 
 CG_ITERATIONS = 500
 ROWS = 1 << 22
 """Elements of a block of samples, for the Hessian's sake: 32 MiB."""
+
+BLOCK = {"cpu": 1 << 16, "cuda": 1 << 25}
+"""Elements of a block of samples in all other passes. On a CPU, for each thread, 512 KiB: what one operation leaves in
+the cache the next one finds there. With whole arrays a pass over 10,000 × 1,000 takes 2.5 times as long."""
+
+QUIET = 10.0
+"""Seconds from one line of progress to the next."""
+
+LOG = logging.getLogger("orthograd")
+
+
+@dataclass
+class Progress:
+    """Every ten seconds of a fit, what it will cost: a warning of the logger "orthograd", since others go unseen."""
+
+    what: str
+    passes: float = 0.0
+    gradient: float = float("nan")
+    start: float = field(default_factory=time.monotonic)
+    said: float = field(default_factory=time.monotonic)
+
+    def add(self, share: float) -> None:
+        """A share of a pass over the samples was made."""
+        self.passes += share
+        now = time.monotonic()
+        if now - self.said >= QUIET:
+            self.said, seconds, each = now, now - self.start, (now - self.start) / self.passes
+            LOG.warning(
+                f"{self.what}: {seconds:.0f} s, {self.passes:.3g} passes over the samples, "
+                f"gradient {self.gradient:.1g}. "
+                f"Most fits take 30 to 500 passes: here {30 * each:.0f} to {500 * each:.0f} s."
+            )
 
 
 @dataclass(frozen=True)
 class SoftmaxRegression:
     """f(θ) = mean_i (−log softmax(s_i)_{y_i}) + Σ λ_kd (θ_kd − θ⁰_kd)² with scores s_ik = Σ_d θ_kd x_ikd.
 
-    ``inputs`` x has shape (n, classes, size), or (n, 1, size) where the classes share them; ``anchor`` θ⁰ and
-    ``penalty`` λ have shape (classes, size). With λ > 0 the minimum is unique and finite on whatever data.
+    Here classes share their inputs, x_ikd = x_id: ``inputs`` has shape (n, size). ``anchor`` θ⁰ and ``penalty`` λ have
+    shape (classes, size). With λ > 0 the minimum is unique and finite on whatever data.
     """
 
     inputs: Tensor
     labels: Tensor
     anchor: Tensor
     penalty: Tensor
+    progress: Progress = field(default_factory=lambda: Progress("softmax regression"))
 
     def minimum(self) -> tuple[Tensor, float]:
         """θ (classes, size) and the largest |∂f| there; never worse than θ⁰, where it starts.
@@ -36,7 +72,7 @@ class SoftmaxRegression:
         One sample of the second of two classes, intercepts alone: the penalty halts them where it balances the gain.
 
         >>> zeros, ones = torch.zeros(2, 1, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64)
-        >>> problem = SoftmaxRegression(ones[:1, None], torch.tensor([1]), zeros, 0.25 * ones)
+        >>> problem = SoftmaxRegression(ones[:1], torch.tensor([1]), zeros, 0.25 * ones)
         >>> intercepts, gradient = problem.minimum()
         >>> bool(torch.allclose(0.5 * intercepts[1], intercepts.softmax(0)[0])), gradient < 1e-12
         (True, True)
@@ -46,60 +82,102 @@ class SoftmaxRegression:
 
     def value_and_gradient(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """f (1,) and ∂f (1, classes · size)."""
-        distance = parameters.view_as(self.anchor) - self.anchor
-        log_p = self._scores(parameters).log_softmax(1)
-        loss = torch.nn.functional.nll_loss(log_p, self.labels) + (self.penalty * distance.square()).sum()
-        residuals = log_p.exp()
-        residuals[torch.arange(len(residuals), device=residuals.device), self.labels] -= 1
-        gradient = self._gathered(residuals) + 2 * self.penalty * distance
-        return loss[None], gradient.flatten()[None]
+        theta = parameters.view_as(self.anchor)
+        loss, gradient = theta.new_zeros(1), torch.zeros_like(theta)
+        for x, y in self._blocks(self.labels):
+            log_p = self._scores(x, theta).log_softmax(1)
+            loss -= log_p.gather(1, y[:, None]).sum()
+            residuals = log_p.exp_()
+            residuals[torch.arange(len(y), device=y.device), y] -= 1
+            gradient += self._gathered(residuals, x)
+        distance, n = theta - self.anchor, len(self.labels)
+        gradient = gradient / n + 2 * self.penalty * distance
+        self.progress.gradient = float(gradient.abs().max())
+        return loss / n + (self.penalty * distance.square()).sum(), gradient.flatten()[None]
 
     def step(self, parameters: Tensor, gradient: Tensor) -> Tensor:
         """Newton's step."""
-        p = self._scores(parameters).softmax(1)
+        theta = parameters.view_as(self.anchor)
+        p = torch.cat([self._scores(x, theta).softmax(1) for (x,) in self._blocks()])
         if self.anchor.numel() <= DENSE:
             return newton.solved(self._hessian(p)[None], gradient)
         return self._by_conjugate_gradients(p, gradient)
 
-    def _scores(self, parameters: Tensor) -> Tensor:
-        return torch.einsum("nkd,kd->nk", self.inputs, parameters.view_as(self.anchor))
+    def _blocks(self, *more: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        """Rows of the inputs, and of what goes with them: as many as fit into the caches, or as keep a GPU busy."""
+        is_cpu = self.inputs.device.type == "cpu"
+        elements = BLOCK["cpu"] * torch.get_num_threads() if is_cpu else BLOCK["cuda"]
+        rows = max(1, elements // len(self.anchor))
+        for block in zip(*(each.split(rows) for each in (self.inputs, *more)), strict=True):
+            yield block
+            self.progress.add(len(block[0]) / len(self.inputs))
 
-    def _gathered(self, residuals: Tensor) -> Tensor:
-        """mean_i r_ik x_ikd, the transpose of the scores."""
-        return torch.einsum("nk,nkd->kd", residuals, self.inputs) / len(residuals)
+    def _scores(self, x: Tensor, theta: Tensor) -> Tensor:
+        return x @ theta.T
+
+    def _gathered(self, residuals: Tensor, x: Tensor) -> Tensor:
+        """Σ_i r_ik x_ikd, the transpose of the scores."""
+        return residuals.T @ x
+
+    def _by_class(self, x: Tensor) -> Tensor:
+        """x_ikd (rows, classes or 1, size)."""
+        return x[:, None]
 
     def _hessian(self, p: Tensor) -> Tensor:
         """mean_i (p_j δ_jk − p_j p_k) x_ij x_ikᵀ + 2λ."""
         classes, size = self.anchor.shape
         hessian, blocks = p.new_zeros(classes * size, classes * size), p.new_zeros(size, size, classes)
         rows = max(1, ROWS // self.anchor.numel())
-        for some_p, x in zip(p.split(rows), self.inputs.split(rows), strict=True):
+        for some_p, block in zip(p.split(rows), self.inputs.split(rows), strict=True):
+            x = self._by_class(block)
             weighted = (some_p[:, :, None] * x).flatten(1)
             hessian -= weighted.T @ weighted
             own = (some_p * (1 - some_p))[:, :, None] * x
             blocks += torch.einsum("nkd,nke->dek", own, x.expand_as(own))
+            self.progress.add(len(block) / len(p))
         # A difference of p_j and p_j² would be rounding alone where p_j is near 1, and might be negative.
         hessian.view(classes, size, classes, size).diagonal(dim1=0, dim2=2).copy_(blocks)
         return hessian / len(p) + torch.diag(2 * self.penalty.flatten())
 
     def _by_conjugate_gradients(self, p: Tensor, gradient: Tensor) -> Tensor:
         """Newton's step to a precision that rises as the gradient falls, preconditioned with the Hessian's diagonal."""
-        diagonal = torch.einsum("nk,nkd->kd", p * (1 - p), self.inputs.square()) / len(p) + 2 * self.penalty
+        diagonal = torch.zeros_like(self.anchor)
+        for x, some_p in self._blocks(p):
+            diagonal += self._gathered(some_p * (1 - some_p), x.square())
+        diagonal = diagonal / len(p) + 2 * self.penalty
         residual = -gradient.view_as(self.anchor)
         enough = residual.norm() * min(0.1, float(residual.norm()) ** 0.5)
         step, direction, previous = torch.zeros_like(residual), torch.zeros_like(residual), None
         for _ in range(CG_ITERATIONS):
+            if bool(residual.norm() <= enough):
+                break
             preconditioned = residual / diagonal
             power = (residual * preconditioned).sum()
             direction = preconditioned if previous is None else preconditioned + power / previous * direction
             curved = self._curved(p, direction)
             length = power / (direction * curved).sum()
             step, residual, previous = step + length * direction, residual - length * curved, power
-            if bool(residual.norm() <= enough):
-                break
         return step.flatten()[None]
 
     def _curved(self, p: Tensor, direction: Tensor) -> Tensor:
         """The Hessian times a direction."""
-        change = p * self._scores(direction)
-        return self._gathered(change - p * change.sum(1, keepdim=True)) + 2 * self.penalty * direction
+        curved = torch.zeros_like(direction)
+        for x, some_p in self._blocks(p):
+            change = self._scores(x, direction).mul_(some_p)
+            change.addcmul_(some_p, change.sum(1, keepdim=True), value=-1)
+            curved += self._gathered(change, x)
+        return curved / len(p) + 2 * self.penalty * direction
+
+
+class OwnInputs(SoftmaxRegression):
+    """Each class k has an input of its own, x_ik, and an intercept: s_ik = θ_k0 x_ik + θ_k1; inputs (n, classes)."""
+
+    def _scores(self, x: Tensor, theta: Tensor) -> Tensor:
+        slope, intercept = theta.T.contiguous()
+        return torch.addcmul(intercept, x, slope)
+
+    def _gathered(self, residuals: Tensor, x: Tensor) -> Tensor:
+        return torch.stack([(residuals * x).sum(0), residuals.sum(0)], 1)
+
+    def _by_class(self, x: Tensor) -> Tensor:
+        return torch.stack([x, torch.ones_like(x)], 2)

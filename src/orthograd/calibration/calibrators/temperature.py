@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inputs import checked_logits, refuse_broken
-from .calibrator import CalibrationWarning, Calibrator
+from ..inputs import checked_logits
+from .calibrator import CalibrationWarning, Calibrator, refuse_unfit
 
 NEAR = 1e-9
 """Loss in nats above the minimum from where one more step of Newton's method lands below what float64 can tell."""
@@ -100,11 +100,13 @@ def fit_temperatures(logits: Any, labels: Any) -> TemperatureFit:
     scores, truth = torch.as_tensor(logits), torch.as_tensor(labels)
     if scores.ndim < 3:
         raise ValueError(f"expected logits (…, n, classes) of several problems, got {tuple(scores.shape)}")
+    if truth.shape not in (scores.shape[:-1], scores.shape[-2:-1]):
+        either = f"{tuple(scores.shape[:-1])} or {tuple(scores.shape[-2:-1])}"
+        raise ValueError(f"expected labels {either} for logits {tuple(scores.shape)}, got {tuple(truth.shape)}")
     problems = scores.shape[:-2]
     scores, truth = scores.flatten(0, -3), truth.expand(scores.shape[:-1]).flatten(0, -2)
     checked_logits(scores.flatten(0, 1), truth.flatten())
-    if not bool(scores.isfinite().all()):
-        refuse_broken(scores.flatten(0, 1))
+    refuse_unfit(scores.flatten(0, 1))
     size = max(1, AT_ONCE // scores[0].numel())
     parts = [_solved(z, y) for z, y in zip(scores.split(size), truth.long().split(size), strict=True)]
     joined = (torch.cat([getattr(part, field.name) for part in parts]) for field in fields(TemperatureFit))
