@@ -206,9 +206,12 @@ def test_what_is_no_array_is_refused_by_its_type(values):
 @pytest.mark.parametrize("bins", [10.0, "10", None, True, 0, -3, 1001, 10**9, math.nan])
 def test_bins_are_a_whole_number_within_bounds(bins):
     kind = ValueError if type(bins) is int else TypeError
+    refused = pytest.raises(kind, match=rf"expected (bins as a|at least one|at most 1000).*got {bins!r}")
     for evaluated in (evaluate, calibration.intervals):
-        with pytest.raises(kind, match=rf"expected (bins as a|at least one|at most 1000).*got {bins!r}"):
+        with refused:
             evaluated(LOGITS, LABELS, bins=bins)
+    with refused:
+        calibration.HistogramBinning(bins=bins)
 
 
 def test_bins_may_be_numpys():
