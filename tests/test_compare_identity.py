@@ -92,7 +92,7 @@ CHANGES = {
     "initial values": (
         "return nn.S",
         "torch.rand(1); return nn.S",
-        "another network: other initial values of 1.weight",
+        "another network: other initial values of 1.",
     ),
     "images": ("manual_seed(0)", "manual_seed(1)", "other data"),
     "labels": ("% 3", "% 3 * 2 % 3", "other data"),

@@ -46,6 +46,14 @@ def test_a_few_of_each_class_are_drawn_by_seed_and_the_rest_is_known():
         (torch.zeros(2, 8, 8), torch.tensor([0, 1]), r"got torch.float32 \(2, 8, 8\)"),
         (torch.zeros(2, 1, 8, 8), torch.tensor([0, 1, 1]), r"2 train labels of int64, got torch.int64 \(3,\)"),
         (torch.zeros(2, 1, 8, 8), torch.tensor([0, 2]), r"labels from 0 to 1, got \[0, 2\]"),
+        (
+            torch.full((2, 1, 8, 8), 16.0),
+            torch.tensor([0, 1]),
+            "train images in float32 from 0 to 1, got 16 to 16: divide",
+        ),
+        (torch.full((2, 1, 8, 8), -0.5), torch.tensor([0, 1]), "from 0 to 1, got -0.5 to -0.5"),
+        (torch.full((2, 1, 8, 8), torch.nan), torch.tensor([0, 1]), "from 0 to 1, got nan to nan"),
+        (torch.full((2, 1, 8, 8), 16, dtype=torch.uint8), torch.tensor([0, 1]), "from 0 to 255, got none above 16"),
     ],
 )
 def test_a_data_set_that_is_none_is_named(images, labels, words):

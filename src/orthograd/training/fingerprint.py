@@ -22,7 +22,7 @@ from .config import Config
 from .task import initial_model, seeded
 
 PROBES = 8  # images
-ROUNDING, ROUNDING_OF_LOGITS = 1e-4, 1e-3
+ROUNDING, ROUNDING_OF_LOGITS = 1e-4, 1e-2
 """Relative differences that other CPUs and versions of torch may make; logits have gone through many layers."""
 SAME_EACH_TIME = "draw with a seed (torch.Generator().manual_seed(0)), or save what was drawn once and load it"
 """What to do with a data function that gives something else each time."""
@@ -88,13 +88,18 @@ def _look_at_network(config: Config, data: Dataset) -> dict[str, Any]:
     config = Config(dataset=config.dataset, model=config.model)
     model = initial_model(config, data)
     found = _start_of(model)
+    _require_finite(config, found["values"].items())
     if config.model not in MODELS:
         _require_same_for_a_seed(config, model, found, initial_model(config, data))
     found["logits"] = _logits(config, model, data)
-    for name, sketch in (*found["values"].items(), *(("its logits", sketch) for sketch in found["logits"])):
+    _require_finite(config, (("its logits", sketch) for sketch in found["logits"]))
+    return found
+
+
+def _require_finite(config: Config, sketches: Iterable[tuple[str, Sketch]]) -> None:
+    for name, sketch in sketches:
         if not all(map(math.isfinite, sketch)):
             raise ValueError(f"expected {config.model} to begin with finite numbers, got infinity or NaN in {name}")
-    return found
 
 
 def _start_of(model: nn.Module) -> dict[str, Any]:
@@ -124,10 +129,10 @@ def _require_same_for_a_seed(config: Config, model: nn.Module, found: Fingerprin
 
 @torch.no_grad()
 def _logits(config: Config, model: nn.Module, data: Dataset) -> list[Sketch]:
-    """Of some training images; while training, so that dropout shows."""
+    """Of some training images: while training, where dropout shows, then after it, where batch norm's momentum does."""
+    images = data.normalised(data.train_images[:PROBES].cpu())
     with seeded(config.seed):
-        logits = model.train()(data.normalised(data.train_images[:PROBES].cpu()))
-    return [_sketch(each) for each in logits]
+        return [_sketch(each) for logits in (model.train()(images), model.eval()(images)) for each in logits]
 
 
 def _sketch(values: Tensor) -> Sketch:
