@@ -123,6 +123,21 @@ def test_what_cannot_be_compared_is_named_before_anything_is_trained(tmp_path, a
     assert not (tmp_path / "out").exists()
 
 
+def probabilities_in_evaluation(shape, classes):
+    class Network(torch.nn.Linear):
+        def forward(self, images):
+            logits = super().forward(images.flatten(1))
+            return logits if self.training else (logits, logits.softmax(1))
+
+    return Network(shape[0] * shape[1] * shape[2], classes)
+
+
+def test_a_network_that_gives_something_else_in_evaluation_is_refused(tmp_path):
+    done = invoked(*TINY, "--model", f"{__name__}:probabilities_in_evaluation", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "to give logits (8, 10) in evaluation, got tuple" in " ".join(done.output.split())
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize("more", [[], ["--workers", "2"], ["--dry-run"]])
 def test_a_missing_gpu_is_named(tmp_path, more):

@@ -168,7 +168,7 @@ def test_workers_that_get_other_data_than_the_command_do_not_train(tmp_path):
             "mine:unseeded_net",
             "to make the same network each time for the same seed, got another network: other initial",
         ),
-        ("mine:shared_net", "to make a new network each time, got one that shares the memory of 1.weight"),
+        ("mine:shared_net", "to make a new network each time, got 1.weight in common with the last one"),
     ],
 )
 def test_a_model_function_that_does_not_follow_the_seed_is_refused(tmp_path, model, words):

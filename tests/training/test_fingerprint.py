@@ -12,9 +12,10 @@ from torch import nn
 
 from orthograd.datasets import Dataset, digits
 from orthograd.experiment.plain import as_file
+from orthograd.fingerprints import difference
 from orthograd.models import MODELS
 from orthograd.training import Config, Task, train
-from orthograd.training.fingerprint import difference, fingerprint
+from orthograd.training.fingerprint import fingerprint
 
 IMAGES = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 DATA = Dataset("few", IMAGES, torch.arange(40) % 2, IMAGES[:8], torch.arange(8) % 2, classes=2)
@@ -113,6 +114,16 @@ def test_records_of_earlier_versions_are_compared_by_what_they_have():
 def test_a_network_that_begins_with_nan_is_refused():
     with pytest.raises(ValueError, match=r"to begin with finite numbers, got infinity or NaN in 1\.weight"):
         of(lambda *_: network(scale=math.nan), own="broken")
+
+
+def test_what_learns_must_be_new_in_every_network_and_constants_may_be_shared():
+    norm, constant = nn.BatchNorm1d(16, affine=False), nn.Linear(16, 16).requires_grad_(False)
+    assert of(lambda *_: nn.Sequential(nn.Flatten(), constant, nn.Linear(16, 2)), own="with_constant")
+    with pytest.raises(ValueError, match=r"to make a new network each time, got 1\.running_mean in common"):
+        of(lambda *_: nn.Sequential(nn.Flatten(), norm, nn.Linear(16, 2)), own="with_statistics")
+    head = nn.Linear(16, 2)
+    with pytest.raises(ValueError, match=r"to make a new network each time, got 1\.weight in common"):
+        of(lambda *_: nn.Sequential(nn.Flatten(), head), own="with_head")
 
 
 class Keeper:

@@ -28,8 +28,8 @@ from ..experiment import (
 )
 from ..experiment.problems import naming
 from ..experiment.run import run
+from ..fingerprints import Fingerprint
 from ..training import Config
-from ..training.fingerprint import Fingerprint
 from .planning import planned, print_plan
 from .progress import Progress
 

@@ -13,9 +13,10 @@ from rich.console import Console
 from ..experiment import Grid, ProcessPool, RunFolder, Store, StoreError
 from ..experiment.plain import read_object
 from ..experiment.record import CONFIG
+from ..fingerprints import SAME_EACH_TIME, Fingerprint, difference, fingerprint_of
 from ..training import Config, Task, initial_model, train
 from ..training.arms import arm_named
-from ..training.fingerprint import SAME_EACH_TIME, Fingerprint, difference, fingerprint, fingerprint_of
+from ..training.fingerprint import fingerprint
 from ..training.judgement import check_shifts
 
 TRIAL = 8  # images
@@ -47,13 +48,15 @@ def trial(config: Config) -> Fingerprint:
     task = Task.of(config)
     model, images = initial_model(config, task.dataset), task.dataset.normalised(task.images[:TRIAL])
     expected = len(images), task.dataset.classes
-    try:
-        logits = model(images)
-    except RuntimeError as error:
-        raise ValueError(f"expected {config.model} to take images {tuple(images.shape)}, got {error}") from error
-    if not isinstance(logits, torch.Tensor) or logits.shape != expected:
-        found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise ValueError(f"expected {config.model} to give logits {expected}, got {found}")
+    for is_training in (True, False):
+        try:
+            logits = model.train(is_training)(images)
+        except RuntimeError as error:
+            raise ValueError(f"expected {config.model} to take images {tuple(images.shape)}, got {error}") from error
+        if not isinstance(logits, torch.Tensor) or logits.shape != expected:
+            found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+            when = "in training" if is_training else "in evaluation"
+            raise ValueError(f"expected {config.model} to give logits {expected} {when}, got {found}")
     check_shifts(config, task.dataset)
     return fingerprint(config, task.dataset)
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..diagnosis import Pass, chosen_samples, recorded_diagnosis
+from ..fingerprints import SAME_EACH_TIME, Fingerprint, difference
 from ..training import Config, Task, initial_model, predicted, training
 from ..training.arms import arm_named
 from ..training.checkpoint import Keeper
-from ..training.fingerprint import SAME_EACH_TIME, Fingerprint, difference, fingerprint
+from ..training.fingerprint import fingerprint
 from ..training.judgement import source_of_shifts
 from ..training.objective import loss
 from ..training.precision import autocast, require

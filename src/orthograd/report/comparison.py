@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..calibration import CONVENTIONS
+from ..fingerprints import difference, fingerprint_of
 from ..statistics import ComparisonTable, compare_table
-from ..training.fingerprint import difference, fingerprint_of
 from . import values
 from .formats import TITLES, as_csv, latex, markdown
 from .values import Metrics, Record, by_severity

@@ -1,8 +1,4 @@
-"""What a run was made of, as numbers that a record keeps: its data, and its network before training.
-
-A config names functions. What they give may change behind their names, or with every call; then runs of one config are
-not alike, and no difference between them is one between methods.
-"""
+"""The fingerprint of a run: its data, and its network before training, as numbers that a record keeps."""
 
 from __future__ import annotations
 
@@ -10,24 +6,20 @@ import hashlib
 import json
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..datasets import Dataset
+from ..fingerprints import Fingerprint, difference
 from ..models import MODELS
 from .config import Config
 from .task import initial_model, seeded
 
 PROBES = 8  # images
-ROUNDING, ROUNDING_OF_LOGITS = 1e-4, 1e-2
-"""Relative differences that other CPUs and versions of torch may make; logits have gone through many layers."""
-SAME_EACH_TIME = "draw with a seed (torch.Generator().manual_seed(0)), or save what was drawn once and load it"
-"""What to do with a data function that gives something else each time."""
 
-Fingerprint = Mapping[str, Any]
 Sketch = list[float]
 
 _NETWORKS: dict[tuple[str, str], dict[str, Any]] = {}
@@ -44,38 +36,6 @@ def fingerprint(config: Config, data: Dataset) -> dict[str, Any]:
     return {"data": data.sha256, "images": images, **_network(config, data)}
 
 
-def fingerprint_of(record: Mapping[str, Any]) -> Fingerprint:
-    """That of a record; those of earlier versions have the number of parameters alone."""
-    found: Fingerprint = record.get("fingerprint") or {name: record[name] for name in ("parameters",) if name in record}
-    return found
-
-
-def difference(one: Fingerprint, other: Fingerprint) -> str:
-    """What sets two of them apart, as far as both tell; nothing where that is no more than rounding.
-
-    >>> difference({"parameters": 275}, {"parameters": 17411})
-    'another network: 275 parameters, and 17,411'
-    >>> difference({"parameters": 275}, {})
-    ''
-    """
-    shared = one.keys() & other.keys()
-    if "data" in shared and one["data"] != other["data"]:
-        return f"other data: {_words(one)}, and {_words(other)}"
-    if "parameters" in shared and one["parameters"] != other["parameters"]:
-        return f"another network: {one['parameters']:,} parameters, and {other['parameters']:,}"
-    if "structure" not in shared:
-        return ""
-    if one["structure"] != other["structure"]:
-        return "another network: other names, shapes or kinds of its parameters"
-    for name, sketch in one["values"].items():
-        if not _agree(sketch, other["values"][name], ROUNDING):
-            return f"another network: other initial values of {name}"
-    logits = zip(one.get("logits", ()), other.get("logits", ()), strict=False)
-    if not all(_agree(*pair, ROUNDING_OF_LOGITS) for pair in logits):
-        return "another network: with the same initial values other logits"
-    return ""
-
-
 def _network(config: Config, data: Dataset) -> dict[str, Any]:
     with _LOOKING:  # runs in other threads need the same one
         key = config.model, data.sha256
@@ -90,7 +50,8 @@ def _look_at_network(config: Config, data: Dataset) -> dict[str, Any]:
     found = _start_of(model)
     _require_finite(config, found["values"].items())
     if config.model not in MODELS:
-        _require_same_for_a_seed(config, model, found, initial_model(config, data))
+        _require_same_for_a_seed(config, found, _start_of(initial_model(config, data)))
+        _require_new(config, model, initial_model(config, data), data)
     found["logits"] = _logits(config, model, data)
     _require_finite(config, (("its logits", sketch) for sketch in found["logits"]))
     return found
@@ -113,14 +74,22 @@ def _start_of(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def _require_same_for_a_seed(config: Config, model: nn.Module, found: Fingerprint, again: nn.Module) -> None:
-    places = {each.data_ptr() for each in again.parameters() if each.numel()}
-    if shared := [name for name, each in model.named_parameters() if each.data_ptr() in places]:
+def _require_new(config: Config, model: nn.Module, other: nn.Module, data: Dataset) -> None:
+    """What learns, weights and the statistics of batch norms, must be a network's own; constants may be shared."""
+    places = {each.data_ptr() for each in other.parameters() if each.requires_grad and each.numel()}
+    shared = [name for name, each in model.named_parameters() if each.data_ptr() in places]
+    before = {name: _sketch(each) for name, each in model.named_buffers()}
+    _logits(config, other, data)
+    shared += [name for name, each in model.named_buffers() if _sketch(each) != before[name]]
+    if shared:
         raise ValueError(
-            f"expected {config.model} to make a new network each time, got one that shares the memory of {shared[0]} "
-            "with the last: runs would begin with what others have learned. Make its layers inside the function"
+            f"expected {config.model} to make a new network each time, got {shared[0]} in common with the last one: "
+            "runs would begin with what others have learned. Make its layers inside the function"
         )
-    if words := difference(found, _start_of(again)):
+
+
+def _require_same_for_a_seed(config: Config, found: Fingerprint, again: Fingerprint) -> None:
+    if words := difference(found, again):
         raise ValueError(
             f"expected {config.model} to make the same network each time for the same seed, got {words}: paired runs "
             "need the same start. Draw with torch, which is seeded there, or seed what else draws (numpy, random)"
@@ -139,14 +108,3 @@ def _sketch(values: Tensor) -> Sketch:
     """Sum and norm: another draw of as many values has another sum, by about the norm."""
     plain = torch.view_as_real(values.detach()) if values.is_complex() else values.detach()
     return [float(plain.double().sum()), float(plain.double().norm())]
-
-
-def _agree(one: Iterable[float], other: Iterable[float], tolerance: float) -> bool:
-    pairs = list(zip(one, other, strict=True))
-    scale = max(abs(number) for pair in pairs for number in pair)
-    return all(abs(left - right) <= tolerance * scale for left, right in pairs)
-
-
-def _words(found: Fingerprint) -> str:
-    train, test = found["images"]
-    return f"{train[0]} + {test[0]} images of {' × '.join(map(str, train[1:]))} with SHA-256 {found['data'][:8]}…"

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..fingerprints import difference
 from .arms import arm_named
 from .checkpoint import Keeper, captured, restore
 from .config import Config
 from .draws import Draws
-from .fingerprint import difference, fingerprint
+from .fingerprint import fingerprint
 from .objective import set_rate
 from .steps import Steps, steps_of
 from .task import Task
