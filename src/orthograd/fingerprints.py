@@ -43,8 +43,7 @@ def difference(one: Fingerprint, other: Fingerprint) -> str:
     for name, sketch in one["values"].items():
         if not _agree(sketch, other["values"][name], ROUNDING):
             return f"another network: other initial values of {name}"
-    logits = zip(one.get("logits", ()), other.get("logits", ()), strict=False)
-    if not all(_agree(*pair, ROUNDING_OF_LOGITS) for pair in logits):
+    if not all(_agree(*pair, ROUNDING_OF_LOGITS) for pair in zip(one["logits"], other["logits"], strict=True)):
         return "another network: with the same initial values other logits"
     return ""
 

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import math
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -124,6 +125,15 @@ def test_what_learns_must_be_new_in_every_network_and_constants_may_be_shared():
     head = nn.Linear(16, 2)
     with pytest.raises(ValueError, match=r"to make a new network each time, got 1\.weight in common"):
         of(lambda *_: nn.Sequential(nn.Flatten(), head), own="with_head")
+
+
+def test_what_a_network_draws_without_a_seed_in_every_step_is_refused():
+    class Noisy(nn.Linear):
+        def forward(self, images):
+            return super().forward(images.flatten(1) + float(numpy.random.randn()))
+
+    with pytest.raises(ValueError, match=r"to make the same network each time for the same seed, got .* other logits"):
+        of(lambda *_: Noisy(16, 2), own="noisy")
 
 
 class Keeper:

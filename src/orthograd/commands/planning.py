@@ -41,24 +41,34 @@ def planned(base: Config, seeds: range, arms: tuple[str, str], store: Store) -> 
     return Grid(config.as_dict() for config in configs), now
 
 
-@torch.no_grad()
 def trial(config: Config) -> Fingerprint:
     """Refuse what cannot be trained, before anything is; what it would be."""
     arm_named(config.arm)
     task = Task.of(config)
     model, images = initial_model(config, task.dataset), task.dataset.normalised(task.images[:TRIAL])
-    expected = len(images), task.dataset.classes
-    for is_training in (True, False):
-        try:
-            logits = model.train(is_training)(images)
-        except RuntimeError as error:
-            raise ValueError(f"expected {config.model} to take images {tuple(images.shape)}, got {error}") from error
-        if not isinstance(logits, torch.Tensor) or logits.shape != expected:
-            found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-            when = "in training" if is_training else "in evaluation"
-            raise ValueError(f"expected {config.model} to give logits {expected} {when}, got {found}")
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, torch.nn.UninitializedParameter):
+            expected = f"expected {config.model} to have parameters whose shapes are known"
+            raise ValueError(f"{expected}, got {name} without: use Linear and not LazyLinear")
+    if not _logits(config, model.train(), images, task.dataset.classes).requires_grad:
+        raise ValueError(f"expected {config.model} to have parameters that learn, got none that its logits depend on")
+    with torch.no_grad():
+        _logits(config, model.eval(), images, task.dataset.classes)
     check_shifts(config, task.dataset)
     return fingerprint(config, task.dataset)
+
+
+def _logits(config: Config, model: torch.nn.Module, images: torch.Tensor, classes: int) -> torch.Tensor:
+    """Those of a trial, once they have the right shape."""
+    expected, when = (len(images), classes), "in training" if model.training else "in evaluation"
+    try:
+        logits = model(images.clone())
+    except RuntimeError as error:
+        raise ValueError(f"expected {config.model} to take images {tuple(images.shape)}, got {error}") from error
+    if not isinstance(logits, torch.Tensor) or logits.shape != expected:
+        found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise ValueError(f"expected {config.model} to give logits {expected} {when}, got {found}")
+    return logits
 
 
 def _require_same_as_before(config: Config, store: Store, now: Fingerprint) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,6 +39,11 @@ class Dataset:
         for name, given in (("mean", self.mean), ("deviation", self.deviation)):
             if len(given) not in (0, self.shape[0]) or len(self.mean) != len(self.deviation):
                 raise ValueError(f"expected mean and deviation of {self.shape[0]} channels, got {name} {given}")
+        if not (all(map(math.isfinite, self.mean)) and all(0 < value < math.inf for value in self.deviation)):
+            raise ValueError(f"expected a finite mean and a deviation above 0, got {self.mean} and {self.deviation}")
+        if self.test_images.shape[1:] != self.shape:
+            found = tuple(self.test_images.shape[1:])
+            raise ValueError(f"expected test images of {self.shape} as in training, got {found}")
 
     @cached_property
     def sha256(self) -> str:
@@ -57,7 +63,7 @@ class Dataset:
         """Images of this kind, on any device, as networks see them."""
         values = images.float() / 255 if images.dtype == torch.uint8 else images
         if not self.mean:
-            return values
+            return values.clone() if values is images else values  # networks may change what they are given
         mean, deviation = (values.new_tensor(given).view(-1, 1, 1) for given in (self.mean, self.deviation))
         return (values - mean) / deviation
 
@@ -83,6 +89,11 @@ def _check(images: Tensor, labels: Tensor, classes: int, part: str) -> None:
         raise ValueError(
             f"expected {part} images (n, channels, height, width) in float32 or uint8, "
             f"got {images.dtype} {tuple(images.shape)}"
+        )
+    if images.requires_grad or images.device.type != "cpu":
+        raise ValueError(
+            f"expected {part} images without gradients, on the CPU, got {images.device} and "
+            f"requires_grad={images.requires_grad}: images.detach().cpu()"
         )
     if len(images):
         _check_range(images, part)

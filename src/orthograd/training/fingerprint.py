@@ -6,14 +6,13 @@ import hashlib
 import json
 import math
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..datasets import Dataset
-from ..fingerprints import Fingerprint, difference
+from ..fingerprints import difference
 from ..models import MODELS
 from .config import Config
 from .task import initial_model, seeded
@@ -47,40 +46,41 @@ def _network(config: Config, data: Dataset) -> dict[str, Any]:
 def _look_at_network(config: Config, data: Dataset) -> dict[str, Any]:
     config = Config(dataset=config.dataset, model=config.model)
     model = initial_model(config, data)
-    found = _start_of(model)
-    _require_finite(config, found["values"].items())
-    if config.model not in MODELS:
-        _require_same_for_a_seed(config, found, _start_of(initial_model(config, data)))
-        _require_new(config, model, initial_model(config, data), data)
-    found["logits"] = _logits(config, model, data)
-    _require_finite(config, (("its logits", sketch) for sketch in found["logits"]))
+    if config.model in MODELS:
+        return _start_of(config, model, data)
+    other, before = initial_model(config, data), _buffers(model)
+    found = _start_of(config, other, data)
+    _require_own_memory(config, model, other, before)
+    if words := difference(found, _start_of(config, model, data)):
+        raise ValueError(
+            f"expected {config.model} to make the same network each time for the same seed, got {words}: paired runs "
+            "need the same start. Draw with torch, which is seeded there, or seed what else draws (numpy, random)"
+        )
     return found
 
 
-def _require_finite(config: Config, sketches: Iterable[tuple[str, Sketch]]) -> None:
-    for name, sketch in sketches:
-        if not all(map(math.isfinite, sketch)):
-            raise ValueError(f"expected {config.model} to begin with finite numbers, got infinity or NaN in {name}")
-
-
-def _start_of(model: nn.Module) -> dict[str, Any]:
+def _start_of(config: Config, model: nn.Module, data: Dataset) -> dict[str, Any]:
     parameters = dict(model.named_parameters())
     kinds = [(name, list(each.shape), str(each.dtype), each.requires_grad) for name, each in parameters.items()]
     kinds += [(name, list(each.shape), str(each.dtype), False) for name, each in model.named_buffers()]
+    values = {name: _sketch(each) for name, each in parameters.items()}
+    logits = _logits(config, model, data)
+    for name, sketch in (*values.items(), *(("its logits", sketch) for sketch in logits)):
+        if not all(map(math.isfinite, sketch)):
+            raise ValueError(f"expected {config.model} to begin with finite numbers, got infinity or NaN in {name}")
     return {
         "parameters": sum(each.numel() for each in parameters.values()),
         "structure": hashlib.sha256(json.dumps(kinds).encode()).hexdigest(),
-        "values": {name: _sketch(each) for name, each in parameters.items()},
+        "values": values,
+        "logits": logits,
     }
 
 
-def _require_new(config: Config, model: nn.Module, other: nn.Module, data: Dataset) -> None:
-    """What learns, weights and the statistics of batch norms, must be a network's own; constants may be shared."""
+def _require_own_memory(config: Config, model: nn.Module, other: nn.Module, before: dict[str, Sketch]) -> None:
+    """What learns, weights and what buffers gather when another network runs, must be new; constants may be shared."""
     places = {each.data_ptr() for each in other.parameters() if each.requires_grad and each.numel()}
     shared = [name for name, each in model.named_parameters() if each.data_ptr() in places]
-    before = {name: _sketch(each) for name, each in model.named_buffers()}
-    _logits(config, other, data)
-    shared += [name for name, each in model.named_buffers() if _sketch(each) != before[name]]
+    shared += [name for name, sketch in _buffers(model).items() if sketch != before[name]]
     if shared:
         raise ValueError(
             f"expected {config.model} to make a new network each time, got {shared[0]} in common with the last one: "
@@ -88,12 +88,8 @@ def _require_new(config: Config, model: nn.Module, other: nn.Module, data: Datas
         )
 
 
-def _require_same_for_a_seed(config: Config, found: Fingerprint, again: Fingerprint) -> None:
-    if words := difference(found, again):
-        raise ValueError(
-            f"expected {config.model} to make the same network each time for the same seed, got {words}: paired runs "
-            "need the same start. Draw with torch, which is seeded there, or seed what else draws (numpy, random)"
-        )
+def _buffers(model: nn.Module) -> dict[str, Sketch]:
+    return {name: _sketch(each) for name, each in model.named_buffers()}
 
 
 @torch.no_grad()
