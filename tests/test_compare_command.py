@@ -123,6 +123,43 @@ def test_what_cannot_be_compared_is_named_before_anything_is_trained(tmp_path, a
     assert not (tmp_path / "out").exists()
 
 
+def probabilities_in_evaluation(shape, classes):
+    class Network(torch.nn.Linear):
+        def forward(self, images):
+            logits = super().forward(images.flatten(1))
+            return logits if self.training else (logits, logits.softmax(1))
+
+    return Network(shape[0] * shape[1] * shape[2], classes)
+
+
+def lazy(shape, classes):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(classes))
+
+
+def frozen(shape, classes):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, classes)).requires_grad_(False)
+
+
+def without_parameters(shape, classes):
+    return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d((1, classes)), torch.nn.Flatten())
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (probabilities_in_evaluation, "to give logits (8, 10) in evaluation, got tuple"),
+        (lazy, "to have parameters whose shapes are known, got 1.weight without: use Linear and not LazyLinear"),
+        (frozen, "to have parameters that learn, got none that its logits depend on"),
+        (without_parameters, "to have parameters that learn, got none that its logits depend on"),
+    ],
+)
+def test_a_network_that_cannot_be_trained_or_judged_is_refused(tmp_path, model, words):
+    done = invoked(*TINY, "--model", f"{__name__}:{model.__name__}", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.split())
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize("more", [[], ["--workers", "2"], ["--dry-run"]])
 def test_a_missing_gpu_is_named(tmp_path, more):

@@ -50,6 +50,17 @@ def test_the_other_blocks_run():
     assert names["optimizer"].__class__.__name__ == "OrthoSGD"
 
 
+@pytest.mark.parametrize(("page", "name"), [("README.md", "data"), ("docs/data.md", "mine")])
+def test_the_examples_of_data_of_one_s_own_give_the_same_images_each_time(page, name):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    (block,) = [block for block in blocks if f"def {name}()" in block]
+    names = {}
+    exec(block, names)
+    one, other = names[name](), names[name]()
+    assert torch.equal(one.train_images, other.train_images)
+    assert torch.equal(one.test_images, other.test_images)
+
+
 def test_the_blocks_of_the_page_on_calibration_run(tmp_path):
     from orthograd import calibration
 
@@ -219,6 +230,7 @@ MAY_IMPORT = {
         "compiled_ahead",
         "corruption",
         "datasets",
+        "fingerprints",
         "fused_sgd",
         "lazy",
         "models",
@@ -227,8 +239,9 @@ MAY_IMPORT = {
         "triton_found",
     },
     "diagnosis": {"engine", "optimizer", "options", "partition", "projection", "report"},
-    "experiment": {"calibration", "diagnosis", "gpu_queues", "training"},
-    "report": {"calibration", "lazy", "statistics"},
+    "experiment": {"calibration", "diagnosis", "fingerprints", "gpu_queues", "training"},
+    "fingerprints": set(),
+    "report": {"calibration", "fingerprints", "lazy", "statistics"},
     "theory": {"projection", "report"},
     "jax": set(),
     "paper": {"calibration", "experiment", "report", "statistics", "training"},
@@ -238,6 +251,7 @@ MAY_IMPORT = {
         "corruption",
         "datasets",
         "experiment",
+        "fingerprints",
         "paper",
         "predictions_file",
         "report",

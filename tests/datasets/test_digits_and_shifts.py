@@ -46,11 +46,39 @@ def test_a_few_of_each_class_are_drawn_by_seed_and_the_rest_is_known():
         (torch.zeros(2, 8, 8), torch.tensor([0, 1]), r"got torch.float32 \(2, 8, 8\)"),
         (torch.zeros(2, 1, 8, 8), torch.tensor([0, 1, 1]), r"2 train labels of int64, got torch.int64 \(3,\)"),
         (torch.zeros(2, 1, 8, 8), torch.tensor([0, 2]), r"labels from 0 to 1, got \[0, 2\]"),
+        (
+            torch.full((2, 1, 8, 8), 16.0),
+            torch.tensor([0, 1]),
+            "train images in float32 from 0 to 1, got 16 to 16: divide",
+        ),
+        (torch.full((2, 1, 8, 8), -0.5), torch.tensor([0, 1]), "from 0 to 1, got -0.5 to -0.5"),
+        (torch.full((2, 1, 8, 8), torch.nan), torch.tensor([0, 1]), "from 0 to 1, got nan to nan"),
+        (torch.full((2, 1, 8, 8), 16, dtype=torch.uint8), torch.tensor([0, 1]), "from 0 to 255, got none above 16"),
     ],
 )
 def test_a_data_set_that_is_none_is_named(images, labels, words):
     with pytest.raises(ValueError, match=words):
         Dataset("mine", images, labels, torch.zeros(1, 1, 8, 8), torch.tensor([0]), classes=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"train_images": torch.ones(2, 1, 4, 4, requires_grad=True)}, r"without gradients, .*detach\(\)"),
+        ({"test_images": torch.ones(1, 1, 4, 4, device="meta")}, r"on the CPU, got meta"),
+        ({"test_images": torch.ones(1, 1, 8, 8)}, r"test images of \(1, 4, 4\) as in training, got \(1, 8, 8\)"),
+        ({"mean": (0.5,), "deviation": (0.0,)}, r"a deviation above 0, got \(0.5,\) and \(0.0,\)"),
+        ({"mean": (float("nan"),), "deviation": (0.5,)}, r"a finite mean and a deviation above 0, got \(nan,\)"),
+        ({"mean": (0.5,), "deviation": (float("nan"),)}, r"a deviation above 0, got \(0.5,\) and \(nan,\)"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
+)
+def test_what_networks_could_not_be_trained_or_judged_by_is_named(change, words):
+    labels = torch.tensor([0, 1])
+    parts = {"train_images": torch.ones(2, 1, 4, 4), "test_images": torch.ones(1, 1, 4, 4)}
+    assert Dataset("mine", **parts, train_labels=labels, test_labels=labels[:1], classes=2)
+    with pytest.raises(ValueError, match=words):
+        Dataset("mine", **parts | change, train_labels=labels, test_labels=labels[:1], classes=2)
 
 
 @pytest.mark.parametrize("name", SHIFTS)
@@ -86,3 +114,10 @@ def test_shifts_by_hand():
 def test_unknown_shifts_are_named(name, severity, words):
     with pytest.raises(ValueError, match=words):
         shifted(torch.zeros(1, 1, 8, 8), name, severity=severity)
+
+
+def test_a_network_that_changes_its_input_does_not_change_the_data():
+    data = digits()
+    before = data.test_images.clone()
+    data.normalised(data.test_images[:10]).zero_()
+    assert torch.equal(data.test_images, before)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from ..experiment import (
 )
 from ..experiment.problems import naming
 from ..experiment.run import run
+from ..fingerprints import Fingerprint
 from ..training import Config
 from .planning import planned, print_plan
 from .progress import Progress
@@ -54,12 +56,13 @@ def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path,
     """Do all that the command does; its exit code."""
     console = Console()
     require_device(base, place)
-    grid, store = planned(base, seeds, arms), Store(folder / "runs")
+    store = Store(folder / "runs")
+    grid, start = planned(base, seeds, arms, store)
     if dry_run:
         print_plan(console, grid, store, place.workers)
         return 0
     records: list[dict[str, Any]] = []
-    code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place))))
+    code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place), start=start)))
     if code == INTERRUPTED:
         return code
     # With scipy: not before the workers have ended, for the memory.
@@ -111,9 +114,17 @@ def require_device(config: Config, place: Place) -> None:
 
 
 def executed(
-    console: Console, grid: Grid, store: Store, executor: Executor, look: Callable[[], None] = lambda: None
+    console: Console,
+    grid: Grid,
+    store: Store,
+    executor: Executor,
+    look: Callable[[], None] = lambda: None,
+    start: Fingerprint | None = None,
 ) -> list[dict[str, Any]]:
-    """Say how much there is to do, do it under a progress bar, looking whether to stop; the records."""
+    """Say how much there is to do, do it under a progress bar, looking whether to stop; the records.
+
+    Where all runs have to start from the same data and network, workers that find others refuse.
+    """
     with naming(store.folder, "be made"):  # once, and not in every run anew
         store.folder.mkdir(parents=True, exist_ok=True)
     plan = grid.plan(store)
@@ -125,4 +136,4 @@ def executed(
             progress.notice(event)
             look()
 
-        return execute(grid, run, store, executor=executor, on_event=notice)
+        return execute(grid, partial(run, expected=start), store, executor=executor, on_event=notice)

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..diagnosis import Pass, chosen_samples, recorded_diagnosis
+from ..fingerprints import SAME_EACH_TIME, Fingerprint, difference
 from ..training import Config, Task, initial_model, predicted, training
 from ..training.arms import arm_named
 from ..training.checkpoint import Keeper
+from ..training.fingerprint import fingerprint
 from ..training.judgement import source_of_shifts
 from ..training.objective import loss
 from ..training.precision import autocast, require
@@ -34,12 +36,24 @@ class Folder(Keeper, Protocol):
         """Keep tensors under a name; where they lie."""
 
 
-def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Train the network of a config, from its checkpoint if there is one; the record says how it went."""
+def run(
+    config: dict[str, Any],
+    folder: Folder,
+    report: Callable[[dict[str, Any]], None],
+    *,
+    expected: Fingerprint | None = None,
+) -> dict[str, Any]:
+    """Train the network of a config, from its checkpoint if there is one; the record says how it went.
+
+    Where a fingerprint is expected, which all runs of a comparison share, another one is refused.
+    """
     settings = Config.from_dict(config)
     if settings.device == "cuda":
         require(settings.precision)
     task = Task.of(settings)
+    start = fingerprint(settings, task.dataset)
+    if words := difference(expected or {}, start):
+        raise ValueError(f"expected what the runs beside this one have, got here {words}: {SAME_EACH_TIME}")
     with training(settings, task, keeper=folder, report=report) as trained:
         predictions = predicted(trained.model, task, settings)
         parameters = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
@@ -55,6 +69,7 @@ def run(config: dict[str, Any], folder: Folder, report: Callable[[dict[str, Any]
         "losses": trained.losses,
         "weight_norm": float(parameters.double().norm()),
         "parameters": parameters.numel(),
+        "fingerprint": start,
         "diagnosis": diagnosis,
         "versions": {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "hardware": hardware(settings),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..calibration import CONVENTIONS
+from ..fingerprints import difference, fingerprint_of
 from ..statistics import ComparisonTable, compare_table
 from . import values
 from .formats import TITLES, as_csv, latex, markdown
@@ -133,4 +134,21 @@ def _pairs(records: Iterable[Record], baseline: str, candidate: str) -> list[tup
         if record["config"]["arm"] in by_arm:
             by_arm[record["config"]["arm"]][record["config"]["seed"]] = record
     seeds = sorted(by_arm[baseline].keys() & by_arm[candidate].keys())
-    return [(by_arm[baseline][seed], by_arm[candidate][seed]) for seed in seeds]
+    pairs = [(by_arm[baseline][seed], by_arm[candidate][seed]) for seed in seeds]
+    _require_alike([record for pair in pairs for record in pair])
+    return pairs
+
+
+def _require_alike(records: Sequence[Record]) -> None:
+    """Refuse runs of different networks or data, between which methods are not all that differs."""
+    for record in records:
+        if words := difference(fingerprint_of(records[0]), fingerprint_of(record)):
+            one, other = (
+                f"{each['hash']} ({each['config']['arm']}, seed {each['config']['seed']})"
+                for each in (records[0], record)
+            )
+            raise ValueError(
+                f"expected runs that share their network and data, got {words}, in the runs {one} and {other}: "
+                "their settings are the same, so the code or the data behind a name have changed in between. "
+                "Runs from before and after need folders of their own"
+            )

@@ -35,6 +35,11 @@ def captured(model: nn.Module, optimizer: Optimizer, generator: torch.Generator)
 def restore(tensors: Tensors, model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -> None:
     """Go on from what was captured; tensors that are there already keep their place, which a CUDA graph knows."""
     for name, value in model.state_dict().items():
+        found = tensors.get(f"model.{name}")
+        if found is None or found.shape != value.shape:  # where shapes broadcast, copying would not say so
+            got = "none" if found is None else tuple(found.shape)
+            raise ValueError(f"expected a checkpoint of this network, with {name} {tuple(value.shape)}, got {got}")
+    for name, value in model.state_dict().items():
         value.copy_(tensors[f"model.{name}"])
     state: dict[int, Tensors] = {}
     for name, value in _under("optimizer.", tensors).items():

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..fingerprints import difference
 from .arms import arm_named
 from .checkpoint import Keeper, captured, restore
 from .config import Config
 from .draws import Draws
+from .fingerprint import fingerprint
 from .objective import set_rate
 from .steps import Steps, steps_of
 from .task import Task
@@ -62,7 +64,10 @@ def _trained(
     arm, order = arm_named(config.arm), torch.Generator().manual_seed(config.seed)
     losses, earlier = list[float](), list[Stretch]()
     last = keeper.load_checkpoint() if keeper else None
+    start = fingerprint(config, task.dataset) if keeper else {}
     if last is not None:
+        if words := difference(last[1].get("fingerprint", {}), start):
+            raise ValueError(f"expected a checkpoint of the same network and data, got {words}")
         restore(last[0], steps.model, steps.optimizer, order)
         losses, earlier = list(last[1]["losses"]), list(last[1].get("stretches", []))
 
@@ -71,7 +76,7 @@ def _trained(
 
     def keep() -> None:
         if keeper and len(losses) < config.epochs:
-            state = {"losses": losses, "stretches": stretches()}
+            state = {"losses": losses, "stretches": stretches(), "fingerprint": start}
             keeper.save_checkpoint(captured(steps.model, steps.optimizer, order), state)
 
     kept = time.monotonic()
