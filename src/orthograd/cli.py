@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated, NoReturn
 
 from . import __version__
+from .extras import advised
 from .gpu_queues import QUEUES
+from .commands.output_encoding import make_printable
+
+
+def _ended(error: ImportError) -> NoReturn:
+    """Say in a line what is missing and how to install it."""
+    print(f"orthograd: {advised(error)}", file=sys.stderr)
+    sys.exit(2)
+
 
 try:
+    import rich  # noqa: F401 typer does without, the commands do not
     import typer
-except ImportError:
-    sys.exit("The command line needs rich and typer: pip install 'orthograd[lab]'")
+except ImportError as error:
+    _ended(error)
 
 from .commands.bench import bench
 from .commands.compare import compare
@@ -30,8 +41,18 @@ for command in COMMANDS:
     app.command()(command)
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Gradients orthogonal to the weights they change: the same accuracy, less overconfidence."""
 
 
@@ -44,4 +65,8 @@ def version() -> None:
 def main() -> None:
     """Entry point of the command ``orthograd``."""
     os.environ.setdefault(*QUEUES)  # before anything asks for a GPU
-    app()
+    make_printable(sys.stdout, sys.stderr)
+    try:
+        app()
+    except ImportError as error:
+        _ended(error)

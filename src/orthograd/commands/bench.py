@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ..extras import require
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -42,6 +44,7 @@ def bench(
         raise typer.BadParameter("expected one of --calibration, --training and --judging, got more")
     if record is not None and not record.parent.is_dir():
         raise typer.BadParameter(f"{record}: expected a file in a folder that exists, got none of that name")
+    require("numpy")
     import torch
     from rich.console import Console
 
@@ -89,7 +92,7 @@ def _have_frost() -> None:
 
 def _write(record: Path, claims: list[Claim], facts: dict[str, str]) -> None:
     rows = [claim.as_row() for claim in claims]
-    record.write_text(json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False))
+    record.write_text(json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def _table(claims: list[Claim], facts: dict[str, str]) -> Table:

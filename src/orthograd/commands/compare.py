@@ -8,6 +8,7 @@ from typing import Annotated, Any, Optional, TypeAlias
 
 import typer
 
+from ..extras import require
 from ..training import ARMS, RECIPES
 from ..training.config import CHOICES, Config, recipe
 from .places import WHERE, Address, Executor, GPUsPerRun, Workers
@@ -82,6 +83,9 @@ def compare(
     orthograd compare --dataset cifar10 --seeds 20 --device cuda --corruptions
     orthograd compare --executor ray --address auto --seeds 100
     """
+    require("matplotlib", "numpy", "safetensors", "scipy")
+    if executor == "ray":
+        require("ray", extra="ray")
     given = {
         "model": model,
         "labels_per_class": labels_per_class,

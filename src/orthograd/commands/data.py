@@ -45,6 +45,9 @@ def data(
     orthograd data cifar10c --device cuda
     orthograd data cifar10c --corruption fog --corruption contrast
     """
+    from ..extras import require
+
+    require("numpy")
     try:
         with _data_in(folder), _reporting() as report:
             if what == "cifar10":

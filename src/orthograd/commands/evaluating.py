@@ -39,7 +39,7 @@ def printed_evaluation(
 
     try:
         if find_spec("matplotlib") is None:
-            raise ImportError("the figure needs matplotlib: pip install 'orthograd[lab]'")
+            raise ImportError("the figure needs matplotlib: pip install '.[lab]'")
         with console.status("reading …") as status:
             fitted_on, found = [read(path) for path in held_out], [read(path) for path in files]
             status.update("evaluating …")

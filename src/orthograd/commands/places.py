@@ -21,7 +21,7 @@ Workers: TypeAlias = Annotated[
 ]
 Executor: TypeAlias = Annotated[
     str,
-    typer.Option(rich_help_panel=WHERE, help="local: this machine; or ray: a cluster, needs orthograd\\[ray]."),
+    typer.Option(rich_help_panel=WHERE, help="local: this machine; or ray: a cluster, needs the extra ray."),
 ]
 Address: TypeAlias = Annotated[
     Optional[str],  # noqa: UP045

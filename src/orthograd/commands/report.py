@@ -7,6 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from ..extras import require
+
 
 def report(
     runs: Annotated[Path, typer.Argument(help="Folder of a comparison, of its runs, or of records as JSON files.")],
@@ -24,6 +26,7 @@ def report(
     orthograd report comparison
     orthograd report comparison --model cnn_batchnorm --out batchnorm.html
     """
+    require("numpy", "safetensors", "scipy")
     from ..experiment import StoreError
     from .reporting import write_pages  # with scipy, which no other command waits for
 

@@ -7,6 +7,7 @@ from typing import Annotated, Optional, TypeAlias
 
 import typer
 
+from ..extras import require
 from ..paper.experiments import GROUPS
 from .places import WHERE, Address, Executor, GPUsPerRun, Workers
 
@@ -79,6 +80,9 @@ def reproduce(
     orthograd reproduce table1 --seeds 2 --epochs 2 --device cpu --shifts none
     orthograd reproduce paper --executor ray --address auto --gpus-per-run 0.25
     """
+    require("numpy", "safetensors", "scipy")
+    if executor == "ray":
+        require("ray", extra="ray")
     from ..paper.settings import Scale
     from .comparing import Place  # with torch, which help does not wait for
     from .reproducing import Failures, Request, reproduced

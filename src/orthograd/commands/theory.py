@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from ..extras import require
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -30,6 +32,7 @@ def theory(
     orthograd theory
     orthograd theory --only wandering --out somewhere
     """
+    require("matplotlib", "numpy")
     import torch
     from rich.console import Console
 

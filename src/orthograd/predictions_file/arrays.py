@@ -20,7 +20,7 @@ def needed(module: str, path: Path) -> ModuleType:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(
-            f"{path}: {path.suffix} files need {package}: pip install 'orthograd[lab]'", name=package
+            f"{path}: {path.suffix} files need {package}: pip install '.[lab]'", name=package
         ) from error
 
 
