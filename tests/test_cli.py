@@ -76,6 +76,9 @@ def test_quick_calibration_suite_measures_every_kind_of_claim():
         ("--threads 0", "--threads"),
         ("--training --device cpu", "expected a GPU, got cpu"),
         ("--training --judging", "expected one of"),
+        ("--calibration --device cuda", "--calibration: expected the CPU, got cuda"),
+        ("--training --quick", "expected --quick without --training and --judging"),
+        ("--judging --quick", "expected --quick without --training and --judging"),
     ],
 )
 def test_bench_refuses_what_cannot_be(options, words):

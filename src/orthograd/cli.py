@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 from . import __version__
+from .commands.output_encoding import make_printable
 from .extras import advised
 from .gpu_queues import QUEUES
-from .commands.output_encoding import make_printable
-
-
-def _ended(error: ImportError) -> NoReturn:
-    """Say in a line what is missing and how to install it."""
-    print(f"orthograd: {advised(error)}", file=sys.stderr)
-    sys.exit(2)
-
 
 try:
     import rich  # noqa: F401 typer does without, the commands do not
     import typer
 except ImportError as error:
-    _ended(error)
+    print(f"orthograd: {advised(error)}", file=sys.stderr)
+    sys.exit(2)
 
 from .commands.bench import bench
 from .commands.compare import compare
@@ -69,4 +63,5 @@ def main() -> None:
     try:
         app()
     except ImportError as error:
-        _ended(error)
+        print(f"orthograd: {advised(error)}", file=sys.stderr)
+        sys.exit(2)

@@ -42,6 +42,10 @@ def bench(
     """
     if calibration + training + judging > 1:
         raise typer.BadParameter("expected one of --calibration, --training and --judging, got more")
+    if quick and (training or judging):
+        raise typer.BadParameter("expected --quick without --training and --judging, which have no quicker way")
+    if calibration and device not in ("auto", "cpu"):
+        raise typer.BadParameter(f"--calibration: expected the CPU, got {device}")
     if record is not None and not record.parent.is_dir():
         raise typer.BadParameter(f"{record}: expected a file in a folder that exists, got none of that name")
     require("numpy")
@@ -92,7 +96,9 @@ def _have_frost() -> None:
 
 def _write(record: Path, claims: list[Claim], facts: dict[str, str]) -> None:
     rows = [claim.as_row() for claim in claims]
-    record.write_text(json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False), encoding="utf-8")
+    record.write_text(
+        json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False), encoding="utf-8"
+    )
 
 
 def _table(claims: list[Claim], facts: dict[str, str]) -> Table:

@@ -11,7 +11,7 @@ import typer
 from ..extras import require
 from ..training import ARMS, RECIPES
 from ..training.config import CHOICES, Config, recipe
-from .places import WHERE, Address, Executor, GPUsPerRun, Workers
+from .places import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
 Whole: TypeAlias = Optional[int]  # noqa: UP045
@@ -115,5 +115,8 @@ def compare(
 
 
 def config_of(dataset: str, given: dict[str, Any]) -> Config:
-    """The recipe of the data set with what was given in its place."""
-    return dataclasses.replace(recipe(dataset), **{name: value for name, value in given.items() if value is not None})
+    """The recipe of the data set with what was given in its place; what would be ignored is refused."""
+    config = dataclasses.replace(recipe(dataset), **{name: value for name, value in given.items() if value is not None})
+    if config.optimizer != "sgd":
+        refuse_ignored({"--momentum": given["momentum"] is not None}, f"with the optimizer {config.optimizer}")
+    return config

@@ -28,6 +28,7 @@ from ..experiment import (
 from ..experiment.problems import naming
 from ..experiment.run import run
 from ..training import Config
+from .places import refuse_ignored
 from .planning import planned, print_plan
 from .progress import Progress
 
@@ -48,6 +49,9 @@ class Place:
     def __post_init__(self) -> None:
         if self.executor not in ("local", "ray"):
             raise ValueError(f"expected the executor local or ray, got {self.executor}")
+        if self.executor != "ray":
+            of_ray = {"--address": self.address is not None, "--gpus-per-run": self.gpus_per_run is not None}
+            refuse_ignored(of_ray, "without --executor ray")
 
 
 def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path, place: Place, dry_run: bool) -> int:

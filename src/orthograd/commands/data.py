@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from .places import refuse_ignored
+
 if TYPE_CHECKING:
     from ..datasets.storage import Progress, Report
 
@@ -49,6 +51,11 @@ def data(
 
     require("numpy")
     try:
+        making = {"--corruption": bool(corruption), "--seed": seed != 0, "--device": device != "auto"}
+        if what == "cifar10":
+            refuse_ignored(making, "with cifar10")
+        elif what == "frost":
+            refuse_ignored({"--from": source != "auto", **making}, "with frost")
         with _data_in(folder), _reporting() as report:
             if what == "cifar10":
                 _cifar10(source, report)
@@ -78,7 +85,10 @@ def _cifar10c(source: str, names: list[str] | None, seed: int, device: str, repo
     from .devices import device_named
 
     chosen = device_named(device)
-    if cifar10c.source() != "official":
+    if cifar10c.source() == "official":
+        making = {"--from": source != "auto", "--corruption": bool(names), "--seed": seed != 0}
+        refuse_ignored(making, f"where the published files are in {cifar10c.place()}")
+    else:
         _cifar10(source, report)
         if names is None or "frost" in names:
             _frost(report)

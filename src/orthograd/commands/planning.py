@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from ..experiment import Grid, ProcessPool, Store
+from ..report.values import duration
 from ..training import Config, Task, initial_model, train
 from ..training.arms import arm_named
 from ..training.judgement import check_shifts
@@ -53,10 +54,12 @@ def print_plan(console: Console, grid: Grid, store: Store, workers: int | None) 
         f"{len(grid)} runs: {len(plan.finished)} finished, {len(plan.resumable)} begun, {len(plan.missing)} to do."
     )
     if config.device == "cuda":
-        console.print(f"About {seconds:.0f} s a run alone, {seconds * left:.0f} s in all; several at once take less.")
+        whole = duration(seconds * left)
+        console.print(f"About {duration(seconds)} a run alone, {whole} in all; several at once take less.")
         return
     processes = ProcessPool(workers).workers
-    console.print(f"About {seconds:.0f} s a run, {seconds * left / processes:.0f} s in all with {processes} processes.")
+    with_them = f"{duration(seconds * left / processes)} in all with {processes} process{'es' * (processes > 1)}"
+    console.print(f"About {duration(seconds)} a run, {with_them}.")
 
 
 def _seconds(config: Config) -> float:

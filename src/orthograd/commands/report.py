@@ -29,6 +29,7 @@ def report(
     require("numpy", "safetensors", "scipy")
     from ..experiment import StoreError
     from .reporting import write_pages  # with scipy, which no other command waits for
+    from .stored_records import files_gone
 
     try:
         written = write_pages(
@@ -39,3 +40,5 @@ def report(
         raise typer.Exit(2) from None
     for path in written:
         typer.echo(str(path))
+    for path in files_gone(runs):
+        typer.echo(f"orthograd report: {path} is gone: the page is made from the records alone", err=True)

@@ -9,7 +9,7 @@ import typer
 
 from ..extras import require
 from ..paper.experiments import GROUPS
-from .places import WHERE, Address, Executor, GPUsPerRun, Workers
+from .places import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
 Whole: TypeAlias = Optional[int]  # noqa: UP045
@@ -64,9 +64,7 @@ def reproduce(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Train nothing; make all files from what is there.")] = (
         False
     ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the GPU minutes that it needs.")] = (
-        False
-    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the GPU time that it needs.")] = (False),
 ) -> None:
     """Run the paper's experiments again, and set every number of the paper beside ours.
 
@@ -88,6 +86,10 @@ def reproduce(
     from .reproducing import Failures, Request, reproduced
 
     try:
+        if rebuild:
+            training = {"--workers": workers is not None, "--minutes": minutes is not None}
+            training |= {"--executor": executor != "local", "--dry-run": dry_run}
+            refuse_ignored(training, "with --rebuild, which trains nothing")
         place = Place(executor, workers, address=address, gpus_per_run=gpus_per_run)
         scale = Scale(
             seeds=seeds,
