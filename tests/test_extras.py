@@ -17,13 +17,12 @@ from orthograd.extras import LAB
 
 ROOT = Path(__file__).parent.parent
 SITE, SOURCE = Path(sysconfig.get_path("purelib")), Path(orthograd.__file__).parent.parent
-FILES = ROOT / "docs" / "results" / "reproduction"
 COMMAND_LINES = {
     "compare": ["--seeds", "2", "--epochs", "1", "--workers", "1"],
     "report": ["comparison"],
     "evaluate": ["test.csv", "--resamples", "0"],
-    "reproduce": ["table1", "--rebuild", "--export", str(FILES)],
-    "theory": ["--only", "length"],
+    "reproduce": ["table1", "--dry-run"],
+    "theory": ["--only", "convergence"],
     "data": ["cifar10", "--from", "nowhere", "--folder", "data"],
     "bench": ["--training", "--device", "cpu"],
 }

@@ -83,7 +83,7 @@ def compare(
     orthograd compare --dataset cifar10 --seeds 20 --device cuda --corruptions
     orthograd compare --executor ray --address auto --seeds 100
     """
-    require("matplotlib", "numpy", "safetensors", "scipy")
+    require("matplotlib", "PIL", "numpy", "safetensors", "scipy")
     if executor == "ray":
         require("ray", extra="ray")
     given = {

@@ -48,7 +48,7 @@ def evaluate(
     The first also evaluates with the temperature that suits other predictions
     of the same model best; the second compares two models, sample by sample.
     """
-    require("matplotlib", "numpy")
+    require("matplotlib", "PIL", "numpy")
     from .evaluating import printed_evaluation  # with torch, which help does not wait for
     from .results import Settings
 

@@ -32,7 +32,7 @@ def theory(
     orthograd theory
     orthograd theory --only wandering --out somewhere
     """
-    require("matplotlib", "numpy")
+    require("matplotlib", "PIL", "numpy")
     import torch
     from rich.console import Console
 
