@@ -77,6 +77,7 @@ def test_quick_calibration_suite_measures_every_kind_of_claim():
         ("--training --device cpu", "expected a GPU, got cpu"),
         ("--training --judging", "expected one of"),
         ("--calibration --device cuda", "--calibration: expected the CPU, got cuda"),
+        ("--calibration --record .", "expected a file"),
         ("--training --quick", "expected --quick without --training and --judging"),
         ("--judging --quick", "expected --quick without --training and --judging"),
     ],

@@ -115,6 +115,8 @@ def test_what_is_finished_is_not_done_again_and_more_seeds_are_added(finished):
         (["--dataset", "no.such:thing"], "No module named"),
         (["--corruptions"], "expected images of bytes (n, 3, height, width), such as cifar10, got digits of float32"),
         (["--momentum", "1"], "expected momentum below 1"),
+        (["--first-seed", "4294967296"], "--first-seed"),  # torch takes 32 bits of it: this is seed 0 again
+        (["--seeds", "1000000000"], "--seeds"),
         (["--momentum", "0.5", "--optimizer", "adamw"], "expected no --momentum with the optimizer adamw"),
         (["--address", "auto"], "expected no --address without --executor ray"),
         (["--gpus-per-run", "0.5"], "expected no --gpus-per-run without --executor ray"),
@@ -165,6 +167,14 @@ def test_a_plan_gives_long_times_in_hours(tmp_path):
     done = invoked("--seeds", "2", "--epochs", "100000000", "--workers", "1", "--dry-run", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert re.search(r"About [0-9.]+ days a run, [0-9.]+ days in all with 1 process\.", " ".join(done.output.split()))
+
+
+def test_a_folder_is_printed_as_it_is_named(tmp_path):
+    folder = tmp_path / "[bold]a[/b]:fire:"
+    done = invoked("--seeds", 2, "--epochs", 1, "--workers", 1, "--model", "mlp", "--out", folder)
+    assert done.exit_code == 0, done.output
+    assert f"4 runs, in {folder / 'runs'}" in done.output.replace("\n", "")
+    assert f"The page: {folder / 'report.html'}" in done.output.replace("\n", "")
 
 
 def test_training_that_diverges_is_called_so(tmp_path):

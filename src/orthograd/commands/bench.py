@@ -46,8 +46,9 @@ def bench(
         raise typer.BadParameter("expected --quick without --training and --judging, which have no quicker way")
     if calibration and device not in ("auto", "cpu"):
         raise typer.BadParameter(f"--calibration: expected the CPU, got {device}")
-    if record is not None and not record.parent.is_dir():
-        raise typer.BadParameter(f"{record}: expected a file in a folder that exists, got none of that name")
+    if record is not None and (record.is_dir() or not record.parent.is_dir()):
+        got = "a folder" if record.is_dir() else "none of that name"
+        raise typer.BadParameter(f"{record}: expected a file in a folder that exists, got {got}")
     require("numpy")
     import torch
     from rich.console import Console
@@ -61,7 +62,7 @@ def bench(
     if judging:
         _have_frost()
     torch.set_num_threads(threads)
-    console, facts = Console(), benchmark.environment(chosen)
+    console, facts = Console(markup=False, emoji=False), benchmark.environment(chosen)
     claims: list[Claim] = []
     with console.status("measuring …") as status:
         if training:

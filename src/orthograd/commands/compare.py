@@ -17,12 +17,16 @@ from .places import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignore
 Whole: TypeAlias = Optional[int]  # noqa: UP045
 Number: TypeAlias = Optional[float]  # noqa: UP045
 Text: TypeAlias = Optional[str]  # noqa: UP045
+MOST_SEEDS = 10_000
+"""Torch takes 32 bits of a seed, so that higher ones would give the same runs once more."""
 TRAINING = "Training (where not given: the recipe of the data set)"
 
 
 def compare(
-    seeds: Annotated[int, typer.Option(min=2, help="Seeds of each arm; runs that share a seed are pairs.")] = 10,
-    first_seed: Annotated[int, typer.Option(min=0, help="Count them from here: seeds that no one has seen.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=2, max=MOST_SEEDS, help="Seeds of each arm; runs that share a seed are pairs.")
+    ] = 10,
+    first_seed: Annotated[int, typer.Option(min=0, max=2**32 - 1 - MOST_SEEDS, help="First seed.")] = 0,
     candidate: Annotated[
         str, typer.Option(help=f"What to compare with the baseline: {', '.join(ARMS)}.")
     ] = "orthograd",

@@ -56,7 +56,7 @@ class Place:
 
 def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path, place: Place, dry_run: bool) -> int:
     """Do all that the command does; its exit code."""
-    console = Console()
+    console = Console(markup=False, emoji=False)  # folders are printed as they are named
     require_device(base, place)
     grid, store = planned(base, seeds, arms), Store(folder / "runs")
     if dry_run:

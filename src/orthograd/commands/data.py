@@ -131,9 +131,9 @@ def _reporting() -> Iterator[Report]:
     from rich import progress
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False, emoji=False)
     bar = progress.Progress(
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.TextColumn("{task.fields[extent]}"),
         progress.TimeRemainingColumn(),
