@@ -180,3 +180,13 @@ def test_a_record_of_bench_is_utf8_wherever_it_is_written(tmp_path):
     subprocess.run([sys.executable, str(source)], env=variables, check=True)
     record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
     assert record["claims"][0]["what"] == "cos(g⊥, w)"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux, whose disk is full")
+@pytest.mark.parametrize("command", [["--help"], ["bench", "--help"], ["version"]])
+def test_output_that_cannot_be_written_is_told_in_a_line(command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "orthograd", *command], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode != 0
+    assert b"orthograd: [Errno 28]" in done.stderr
+    assert b"Traceback" not in done.stderr

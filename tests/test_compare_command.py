@@ -177,6 +177,14 @@ def test_a_folder_is_printed_as_it_is_named(tmp_path):
     assert f"The page: {folder / 'report.html'}" in done.output.replace("\n", "")
 
 
+def test_a_plan_for_a_cluster_does_not_count_the_cores_of_this_machine(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    done = invoked("--seeds", 2, "--epochs", 1, "--executor", "ray", "--dry-run", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "several at once take less" in done.output
+    assert "process" not in done.output
+
+
 def test_training_that_diverges_is_called_so(tmp_path):
     done = invoked(*TINY, "--learning-rate", "100000", "--out", tmp_path)
     assert done.exit_code == 1

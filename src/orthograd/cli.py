@@ -62,6 +62,6 @@ def main() -> None:
     make_printable(sys.stdout, sys.stderr)
     try:
         app()
-    except ImportError as error:
-        print(f"orthograd: {advised(error)}", file=sys.stderr)
+    except (ImportError, OSError) as error:
+        print(f"orthograd: {advised(error) if isinstance(error, ImportError) else error}", file=sys.stderr)
         sys.exit(2)

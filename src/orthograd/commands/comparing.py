@@ -60,7 +60,7 @@ def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path,
     require_device(base, place)
     grid, store = planned(base, seeds, arms), Store(folder / "runs")
     if dry_run:
-        print_plan(console, grid, store, place.workers)
+        print_plan(console, grid, store, place.workers, is_here=place.executor == "local")
         return 0
     records: list[dict[str, Any]] = []
     code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place))))

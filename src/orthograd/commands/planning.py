@@ -45,7 +45,7 @@ def trial(config: Config) -> None:
     check_shifts(config, task.dataset)
 
 
-def print_plan(console: Console, grid: Grid, store: Store, workers: int | None) -> None:
+def print_plan(console: Console, grid: Grid, store: Store, workers: int | None, *, is_here: bool) -> None:
     """What is done, what is left, and about how long that takes."""
     plan, config = grid.plan(store), Config.from_dict(grid[0])
     seconds = _seconds(config)
@@ -53,7 +53,7 @@ def print_plan(console: Console, grid: Grid, store: Store, workers: int | None) 
     console.print(
         f"{len(grid)} runs: {len(plan.finished)} finished, {len(plan.resumable)} begun, {len(plan.missing)} to do."
     )
-    if config.device == "cuda":
+    if config.device == "cuda" or not is_here:
         whole = duration(seconds * left)
         console.print(f"About {duration(seconds)} a run alone, {whole} in all; several at once take less.")
         return
