@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -75,6 +76,10 @@ def test_quick_calibration_suite_measures_every_kind_of_claim():
         ("--threads 0", "--threads"),
         ("--training --device cpu", "expected a GPU, got cpu"),
         ("--training --judging", "expected one of"),
+        ("--calibration --device cuda", "--calibration: expected the CPU, got cuda"),
+        ("--calibration --record .", "expected a file"),
+        ("--training --quick", "expected --quick without --training and --judging"),
+        ("--judging --quick", "expected --quick without --training and --judging"),
     ],
 )
 def test_bench_refuses_what_cannot_be(options, words):
@@ -123,3 +128,65 @@ def test_help_imports_nothing_that_takes_long(command):
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"torch", "numpy", "scipy", "matplotlib", "pyarrow", "PIL", "sklearn"}.isdisjoint(run.stdout.split())
+
+
+def test_the_version_is_an_option_too():
+    assert CliRunner().invoke(app, ["--version"]).output.strip() == __version__
+
+
+def printed(encoding: str, *arguments: str) -> str:
+    """What the command prints where the output has this encoding, its errors included."""
+    variables = {**os.environ, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    variables |= {"LC_ALL": "C"} if encoding == "C" else {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-m", "orthograd", *arguments], env=variables, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    assert done.stderr == b""
+    return done.stdout.decode("ascii" if encoding == "C" else encoding)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "command"), [("ascii", []), ("C", []), *(("cp1252", [command.__name__]) for command in COMMANDS)]
+)
+def test_help_is_printed_in_every_encoding(encoding, command):
+    words = printed(encoding, *command, "--help")
+    assert "Usage:" in words
+    assert command or "_|_Grad" in words
+
+
+def test_tables_are_printed_in_every_encoding(tmp_path):
+    (tmp_path / "test.csv").write_text("cat,dog,label\n2.5,-1,0\n0.5,1.5,1\n")
+    options = ["--explain", "--resamples", "0", "--out", str(tmp_path)]
+    words = printed("cp1252", "evaluate", str(tmp_path / "test.csv"), *options)
+    assert "ece v" in words
+    assert "v lower is better, ^ higher is better" in words
+
+
+@pytest.mark.slow
+def test_what_is_written_does_not_depend_on_the_encoding_of_the_output(tmp_path):
+    words = printed("ascii", "theory", "--only", "length", "--out", str(tmp_path))
+    assert "<=" in words
+    assert "theta" in words
+    json.loads((tmp_path / "theory.json").read_text(encoding="utf-8"))
+
+
+def test_a_record_of_bench_is_utf8_wherever_it_is_written(tmp_path):
+    code = (
+        "from pathlib import Path; from orthograd.benchmark import Claim; from orthograd.commands.bench import _write; "
+        f"_write(Path({str(tmp_path / 'record.json')!r}), [Claim('cos(g⊥, w)', 0.5, 1.0)], {{}})"
+    )
+    variables = {**os.environ, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    source = tmp_path / "script.py"
+    source.write_text(code, encoding="utf-8")
+    subprocess.run([sys.executable, str(source)], env=variables, check=True)
+    record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert record["claims"][0]["what"] == "cos(g⊥, w)"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux, whose disk is full")
+@pytest.mark.parametrize("command", [["--help"], ["bench", "--help"], ["version"]])
+def test_output_that_cannot_be_written_is_told_in_a_line(command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "orthograd", *command], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode != 0
+    assert b"orthograd: [Errno 28]" in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -112,8 +113,13 @@ def test_what_is_finished_is_not_done_again_and_more_seeds_are_added(finished):
         (["--learning-rate", "0"], "learning_rate above 0"),
         (["--labels-per-class", "500"], "expected 500 training images of class"),
         (["--dataset", "no.such:thing"], "No module named"),
-        (["--corruptions"], "expected images of torch.uint8"),
+        (["--corruptions"], "expected images of bytes (n, 3, height, width), such as cifar10, got digits of float32"),
         (["--momentum", "1"], "expected momentum below 1"),
+        (["--first-seed", "4294967296"], "--first-seed"),  # torch takes 32 bits of it: this is seed 0 again
+        (["--seeds", "1000000000"], "--seeds"),
+        (["--momentum", "0.5", "--optimizer", "adamw"], "expected no --momentum with the optimizer adamw"),
+        (["--address", "auto"], "expected no --address without --executor ray"),
+        (["--gpus-per-run", "0.5"], "expected no --gpus-per-run without --executor ray"),
     ],
 )
 def test_what_cannot_be_compared_is_named_before_anything_is_trained(tmp_path, arguments, words):
@@ -175,6 +181,45 @@ def test_a_place_that_cannot_be_written_to_is_named_once(tmp_path):
     assert done.exit_code == 2
     assert "file" in done.output
     assert "Traceback" not in done.output
+
+
+def test_a_run_without_its_predictions_is_named_with_what_to_do(tmp_path):
+    tiny = ["--seeds", "2", "--epochs", "1", "--workers", "1", "--out", tmp_path]
+    assert invoked(*tiny).exit_code == 0
+    gone = next(iter(sorted(tmp_path.glob("runs/*/predictions.safetensors"))))
+    page = (tmp_path / "report.html").read_bytes()
+    gone.unlink()
+    for more in ([], ["--dry-run"]):
+        done = invoked(*tiny, *more)
+        assert done.exit_code == 2
+        said = " ".join(done.output.split())
+        assert f"{gone}: cannot be read: No such file or directory; without {gone.parent} the run is done again" in said
+    done = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert done.exit_code == 0  # from records alone, which it says
+    assert (tmp_path / "report.html").read_bytes() == page
+    assert f"{gone} is gone: the page is made from the records alone" in " ".join(done.output.split())
+
+
+def test_a_plan_gives_long_times_in_hours(tmp_path):
+    done = invoked("--seeds", "2", "--epochs", "100000000", "--workers", "1", "--dry-run", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert re.search(r"About [0-9.]+ days a run, [0-9.]+ days in all with 1 process\.", " ".join(done.output.split()))
+
+
+def test_a_folder_is_printed_as_it_is_named(tmp_path):
+    folder = tmp_path / "[bold]a[/b]:fire:"
+    done = invoked("--seeds", 2, "--epochs", 1, "--workers", 1, "--model", "mlp", "--out", folder)
+    assert done.exit_code == 0, done.output
+    assert f"4 runs, in {folder / 'runs'}" in done.output.replace("\n", "")
+    assert f"The page: {folder / 'report.html'}" in done.output.replace("\n", "")
+
+
+def test_a_plan_for_a_cluster_does_not_count_the_cores_of_this_machine(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    done = invoked("--seeds", 2, "--epochs", 1, "--executor", "ray", "--dry-run", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "several at once take less" in done.output
+    assert "process" not in done.output
 
 
 def test_training_that_diverges_is_called_so(tmp_path):

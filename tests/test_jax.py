@@ -261,4 +261,4 @@ def test_without_jax_the_error_names_the_extra():
     code = "import sys; sys.modules['jax'] = None; import orthograd.jax"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 1
-    assert "pip install 'orthograd[jax]'" in run.stderr
+    assert "pip install '.[jax]'" in run.stderr

@@ -339,5 +339,5 @@ def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
 def test_a_missing_package_is_told_with_how_to_get_it(tmp_path, monkeypatch, name, module):
     path = written(tmp_path, name)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"need {module.split('.')[0]}: pip install 'orthograd\[lab\]'"):
+    with pytest.raises(ImportError, match=rf"need {module.split('.')[0]}: pip install '\.\[lab\]'"):
         read_predictions(path)

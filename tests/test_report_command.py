@@ -203,6 +203,18 @@ def test_what_is_not_there_is_named(folder, arguments, said):
     assert said in " ".join(done.output.split())
 
 
+@pytest.mark.parametrize("name", ["page.pdf", "page.md", "comparison.v2", "page.html.gz"])
+def test_a_page_is_html_and_says_so(folder, tmp_path, name):
+    done = reported(folder, "--out", tmp_path / name)
+    assert done.exit_code == 2
+    assert f"expected a folder that is there, or a page that ends in .html, got {tmp_path / name}" in " ".join(
+        done.output.split()
+    )
+    assert not (tmp_path / name).exists()
+    (tmp_path / name).mkdir()
+    assert reported(folder, "--out", tmp_path / name).output.strip() == str(tmp_path / name / "report.html")
+
+
 def test_folders_without_records_and_broken_records_are_named(folder, tmp_path):
     for place, said in ((tmp_path / "none", "got nothing"), (tmp_path, "expected records of finished runs, got none")):
         done = reported(place)

@@ -110,14 +110,14 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     code, said = invoked("paper", *TINY, "--shifts", "simple", "--out", folder, "--dry-run")
     assert code == 0
     # At this scale the network of every setting is the same, so only the arm without renormalisation is new.
-    assert "2 runs to do. Minutes of the GPU:" in said
+    assert "2 runs to do. Time on the GPU:" in said
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
     assert "In the repository, where docs/results/training-h200.json lies, more is known" in said
     runs = sum(map(len, runs_in_order(named("all"), Scale()).values()))
     assert runs > 300
-    assert f"{runs} runs to do. Minutes of the GPU: ? for {runs} runs (not measured yet)" in said
+    assert f"{runs} runs to do. Time on the GPU: ? for {runs} runs (not measured yet)" in said
     assert not (tmp_path / "none").exists()
 
 
@@ -198,6 +198,12 @@ def test_exported_records_count_as_done_and_everything_is_made_from_them_alone(t
             "expected a GPU and no --precision where float32, tf32 and bf16 are compared, got a CPU",
         ),
         (["precision", "--precision", "bf16", "--dry-run"], "are compared, got --precision bf16"),
+        (["table1", *TINY, "--precision", "bf16"], "expected precision float32 on the CPU, got bf16"),
+        (["table1", "--dry-run", "--address", "auto"], "expected no --address without --executor ray"),
+        (["table1", *TINY, "--gpus-per-run", "0.5"], "expected no --gpus-per-run without --executor ray"),
+        (["table1", *TINY, "--rebuild"], "expected no --workers with --rebuild, which trains nothing"),
+        (["table1", "--rebuild", "--minutes", "3"], "expected no --minutes with --rebuild, which trains nothing"),
+        (["table1", "--rebuild", "--dry-run"], "expected no --dry-run with --rebuild, which trains nothing"),
     ],
 )
 def test_what_cannot_be_done_is_named_before_anything_is_trained(tmp_path, arguments, words):

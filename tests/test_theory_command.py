@@ -57,6 +57,25 @@ def test_an_unknown_name_exits_with_2(run, tmp_path):
     assert not (tmp_path / "theory.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "to have the line '<!-- length"),
+        ("<!-- length: written by orthograd theory -->\n", "to have the line '<!-- end"),
+    ],
+)
+def test_what_cannot_be_written_to_is_named_before_anything_is_tried(run, tmp_path, monkeypatch, text, words):
+    monkeypatch.setitem(suite.DEMONSTRATIONS, "length", None)  # calling it would raise
+    document = tmp_path / "notes.md"
+    document.write_text(text)
+    found = run("--only", "length", "--out", tmp_path / "out", "--document", document)
+    assert found.exit_code == 2
+    assert words in " ".join(found.output.split())
+    found = run("--only", "length", "--out", document)
+    assert found.exit_code == 2
+    assert f"{document}: " in found.output.replace("\n", "")
+
+
 def test_the_document_has_the_tables_of_the_record():
     text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
     assert with_tables(text, RECORD) == text, "run: orthograd theory --document docs/theory.md"

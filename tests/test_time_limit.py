@@ -37,6 +37,12 @@ def test_ctrl_c_before_the_time_is_no_end_of_time():
     assert stopped.type is KeyboardInterrupt
 
 
+@pytest.mark.parametrize("minutes", [1e300, float("inf")])
+def test_more_time_than_a_timer_can_count_is_no_end(minutes):
+    with interrupted_after(minutes):
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("minutes", [None, 0.05 / 60])
 def test_work_that_is_done_in_time_is_left_alone(minutes):
     with interrupted_after(minutes):

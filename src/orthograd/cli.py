@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 from . import __version__
+from .commands.output_encoding import make_printable
+from .extras import advised
 from .gpu_queues import QUEUES
 
 try:
+    import rich  # noqa: F401 typer does without, the commands do not
     import typer
-except ImportError:
-    sys.exit("The command line needs rich and typer: pip install 'orthograd[lab]'")
+except ImportError as error:
+    print(f"orthograd: {advised(error)}", file=sys.stderr)
+    sys.exit(2)
 
 from .commands.bench import bench
 from .commands.compare import compare
@@ -30,8 +35,18 @@ for command in COMMANDS:
     app.command()(command)
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Gradients orthogonal to the weights they change: the same accuracy, less overconfidence."""
 
 
@@ -44,4 +59,9 @@ def version() -> None:
 def main() -> None:
     """Entry point of the command ``orthograd``."""
     os.environ.setdefault(*QUEUES)  # before anything asks for a GPU
-    app()
+    make_printable(sys.stdout, sys.stderr)
+    try:
+        app()
+    except (ImportError, OSError) as error:
+        print(f"orthograd: {advised(error) if isinstance(error, ImportError) else error}", file=sys.stderr)
+        sys.exit(2)

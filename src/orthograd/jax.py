@@ -22,7 +22,7 @@ try:
     import jax.numpy as jnp
     import optax  # type: ignore[import-untyped,unused-ignore]
 except ImportError as error:
-    raise ImportError("orthograd.jax needs jax and optax: pip install 'orthograd[jax]'") from error
+    raise ImportError("orthograd.jax needs jax and optax: pip install '.[jax]'") from error
 
 Where = Callable[[str, Any], bool]
 """A predicate on the name and the parameter: whether ⊥Grad acts on it."""

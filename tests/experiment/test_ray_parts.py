@@ -37,7 +37,7 @@ def test_ray_is_imported_only_when_it_is_used():
 
 def test_without_ray_the_message_says_what_to_install(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"pip install 'orthograd\[ray\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[ray\]'"):
         execute(toy_runs.grid(1), toy_runs.train, store, executor=RayCluster())
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ..extras import require
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -40,8 +42,14 @@ def bench(
     """
     if calibration + training + judging > 1:
         raise typer.BadParameter("expected one of --calibration, --training and --judging, got more")
-    if record is not None and not record.parent.is_dir():
-        raise typer.BadParameter(f"{record}: expected a file in a folder that exists, got none of that name")
+    if quick and (training or judging):
+        raise typer.BadParameter("expected --quick without --training and --judging, which have no quicker way")
+    if calibration and device not in ("auto", "cpu"):
+        raise typer.BadParameter(f"--calibration: expected the CPU, got {device}")
+    if record is not None and (record.is_dir() or not record.parent.is_dir()):
+        got = "a folder" if record.is_dir() else "none of that name"
+        raise typer.BadParameter(f"{record}: expected a file in a folder that exists, got {got}")
+    require("numpy")
     import torch
     from rich.console import Console
 
@@ -54,7 +62,7 @@ def bench(
     if judging:
         _have_frost()
     torch.set_num_threads(threads)
-    console, facts = Console(), benchmark.environment(chosen)
+    console, facts = Console(markup=False, emoji=False), benchmark.environment(chosen)
     claims: list[Claim] = []
     with console.status("measuring …") as status:
         if training:
@@ -89,7 +97,9 @@ def _have_frost() -> None:
 
 def _write(record: Path, claims: list[Claim], facts: dict[str, str]) -> None:
     rows = [claim.as_row() for claim in claims]
-    record.write_text(json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False))
+    record.write_text(
+        json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False), encoding="utf-8"
+    )
 
 
 def _table(claims: list[Claim], facts: dict[str, str]) -> Table:

@@ -8,20 +8,25 @@ from typing import Annotated, Any, Optional, TypeAlias
 
 import typer
 
+from ..extras import require
 from ..training import ARMS, RECIPES
 from ..training.config import CHOICES, Config, recipe
-from .places import WHERE, Address, Executor, GPUsPerRun, Workers
+from .places import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
 Whole: TypeAlias = Optional[int]  # noqa: UP045
 Number: TypeAlias = Optional[float]  # noqa: UP045
 Text: TypeAlias = Optional[str]  # noqa: UP045
+MOST_SEEDS = 10_000
+"""Torch takes 32 bits of a seed, so that higher ones would give the same runs once more."""
 TRAINING = "Training (where not given: the recipe of the data set)"
 
 
 def compare(
-    seeds: Annotated[int, typer.Option(min=2, help="Seeds of each arm; runs that share a seed are pairs.")] = 10,
-    first_seed: Annotated[int, typer.Option(min=0, help="Count them from here: seeds that no one has seen.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=2, max=MOST_SEEDS, help="Seeds of each arm; runs that share a seed are pairs.")
+    ] = 10,
+    first_seed: Annotated[int, typer.Option(min=0, max=2**32 - 1 - MOST_SEEDS, help="First seed.")] = 0,
     candidate: Annotated[
         str, typer.Option(help=f"What to compare with the baseline: {', '.join(ARMS)}.")
     ] = "orthograd",
@@ -82,6 +87,9 @@ def compare(
     orthograd compare --dataset cifar10 --seeds 20 --device cuda --corruptions
     orthograd compare --executor ray --address auto --seeds 100
     """
+    require("matplotlib", "PIL", "numpy", "safetensors", "scipy")
+    if executor == "ray":
+        require("ray", extra="ray")
     given = {
         "model": model,
         "labels_per_class": labels_per_class,
@@ -111,5 +119,8 @@ def compare(
 
 
 def config_of(dataset: str, given: dict[str, Any]) -> Config:
-    """The recipe of the data set with what was given in its place."""
-    return dataclasses.replace(recipe(dataset), **{name: value for name, value in given.items() if value is not None})
+    """The recipe of the data set with what was given in its place; what would be ignored is refused."""
+    config = dataclasses.replace(recipe(dataset), **{name: value for name, value in given.items() if value is not None})
+    if config.optimizer != "sgd":
+        refuse_ignored({"--momentum": given["momentum"] is not None}, f"with the optimizer {config.optimizer}")
+    return config

@@ -30,6 +30,7 @@ from ..experiment.problems import naming
 from ..experiment.run import run
 from ..fingerprints import Fingerprint
 from ..training import Config
+from .places import refuse_ignored
 from .planning import planned, print_plan
 from .progress import Progress
 
@@ -50,16 +51,19 @@ class Place:
     def __post_init__(self) -> None:
         if self.executor not in ("local", "ray"):
             raise ValueError(f"expected the executor local or ray, got {self.executor}")
+        if self.executor != "ray":
+            of_ray = {"--address": self.address is not None, "--gpus-per-run": self.gpus_per_run is not None}
+            refuse_ignored(of_ray, "without --executor ray")
 
 
 def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path, place: Place, dry_run: bool) -> int:
     """Do all that the command does; its exit code."""
-    console = Console()
+    console = Console(markup=False, emoji=False)  # folders are printed as they are named
     require_device(base, place)
     store = Store(folder / "runs")
     grid, start = planned(base, seeds, arms, store)
     if dry_run:
-        print_plan(console, grid, store, place.workers)
+        print_plan(console, grid, store, place.workers, is_here=place.executor == "local")
         return 0
     records: list[dict[str, Any]] = []
     code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place), start=start)))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from .places import refuse_ignored
+
 if TYPE_CHECKING:
     from ..datasets.storage import Progress, Report
 
@@ -45,7 +47,15 @@ def data(
     orthograd data cifar10c --device cuda
     orthograd data cifar10c --corruption fog --corruption contrast
     """
+    from ..extras import require
+
+    require("numpy")
     try:
+        making = {"--corruption": bool(corruption), "--seed": seed != 0, "--device": device != "auto"}
+        if what == "cifar10":
+            refuse_ignored(making, "with cifar10")
+        elif what == "frost":
+            refuse_ignored({"--from": source != "auto", **making}, "with frost")
         with _data_in(folder), _reporting() as report:
             if what == "cifar10":
                 _cifar10(source, report)
@@ -75,7 +85,10 @@ def _cifar10c(source: str, names: list[str] | None, seed: int, device: str, repo
     from .devices import device_named
 
     chosen = device_named(device)
-    if cifar10c.source() != "official":
+    if cifar10c.source() == "official":
+        making = {"--from": source != "auto", "--corruption": bool(names), "--seed": seed != 0}
+        refuse_ignored(making, f"where the published files are in {cifar10c.place()}")
+    else:
         _cifar10(source, report)
         if names is None or "frost" in names:
             _frost(report)
@@ -118,9 +131,9 @@ def _reporting() -> Iterator[Report]:
     from rich import progress
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False, emoji=False)
     bar = progress.Progress(
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.TextColumn("{task.fields[extent]}"),
         progress.TimeRemainingColumn(),

@@ -7,6 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from ..extras import require
+
 
 def evaluate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False, help="Predictions to evaluate.")],
@@ -57,6 +59,7 @@ def evaluate(
     The first also evaluates with the temperature that suits other predictions
     of the same model best; the second compares two models, sample by sample.
     """
+    require("matplotlib", "PIL", "numpy")
     from .evaluating import Names, printed_evaluation  # with torch, which help does not wait for
     from .results import Settings
 

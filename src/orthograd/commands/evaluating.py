@@ -6,7 +6,6 @@ import csv
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -67,8 +66,6 @@ def printed_evaluation(
         return replace(file, scores=file.scores.to(chosen), labels=file.labels.to(chosen))
 
     try:
-        if find_spec("matplotlib") is None:
-            raise ImportError("the figure needs matplotlib: pip install 'orthograd[lab]'")
         with console.status("reading …") as status, warnings.catch_warnings():
             warnings.simplefilter("ignore", InputWarning)  # a note says the same
             fitted_on, found = [read(path) for path in held_out], [read(path) for path in files]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Optional, TypeAlias
 
 import typer
@@ -21,7 +22,7 @@ Workers: TypeAlias = Annotated[
 ]
 Executor: TypeAlias = Annotated[
     str,
-    typer.Option(rich_help_panel=WHERE, help="local: this machine; or ray: a cluster, needs orthograd\\[ray]."),
+    typer.Option(rich_help_panel=WHERE, help="local: this machine; or ray: a cluster, needs the extra ray."),
 ]
 Address: TypeAlias = Annotated[
     Optional[str],  # noqa: UP045
@@ -31,3 +32,14 @@ GPUsPerRun: TypeAlias = Annotated[
     Optional[float],  # noqa: UP045
     typer.Option(rich_help_panel=WHERE, min=0, help="Share of a GPU for each run under Ray, such as 0.25."),
 ]
+
+
+def refuse_ignored(is_given: Mapping[str, bool], where: str) -> None:
+    """Name options that would be ignored there: whoever gives them believes that they count.
+
+    >>> refuse_ignored({"--momentum": True, "--seed": False}, "with the optimizer adamw")
+    Traceback (most recent call last):
+    ValueError: expected no --momentum with the optimizer adamw: it would be ignored
+    """
+    if options := [option for option, given in is_given.items() if given]:
+        raise ValueError(f"expected no {' and no '.join(options)} {where}: it would be ignored")

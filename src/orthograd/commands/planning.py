@@ -14,6 +14,7 @@ from ..experiment import Grid, ProcessPool, RunFolder, Store, StoreError
 from ..experiment.plain import read_object
 from ..experiment.record import CONFIG
 from ..fingerprints import SAME_EACH_TIME, Fingerprint, difference, fingerprint_of
+from ..report.values import duration
 from ..training import Config, Task, initial_model, train
 from ..training.arms import arm_named
 from ..training.fingerprint import fingerprint
@@ -99,7 +100,7 @@ def _known(run: RunFolder) -> Fingerprint:
     return found
 
 
-def print_plan(console: Console, grid: Grid, store: Store, workers: int | None) -> None:
+def print_plan(console: Console, grid: Grid, store: Store, workers: int | None, *, is_here: bool) -> None:
     """What is done, what is left, and about how long that takes."""
     plan, config = grid.plan(store), Config.from_dict(grid[0])
     seconds = _seconds(config)
@@ -107,11 +108,13 @@ def print_plan(console: Console, grid: Grid, store: Store, workers: int | None) 
     console.print(
         f"{len(grid)} runs: {len(plan.finished)} finished, {len(plan.resumable)} begun, {len(plan.missing)} to do."
     )
-    if config.device == "cuda":
-        console.print(f"About {seconds:.0f} s a run alone, {seconds * left:.0f} s in all; several at once take less.")
+    if config.device == "cuda" or not is_here:
+        whole = duration(seconds * left)
+        console.print(f"About {duration(seconds)} a run alone, {whole} in all; several at once take less.")
         return
     processes = ProcessPool(workers).workers
-    console.print(f"About {seconds:.0f} s a run, {seconds * left / processes:.0f} s in all with {processes} processes.")
+    with_them = f"{duration(seconds * left / processes)} in all with {processes} process{'es' * (processes > 1)}"
+    console.print(f"About {duration(seconds)} a run, {with_them}.")
 
 
 def _seconds(config: Config) -> float:

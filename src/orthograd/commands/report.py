@@ -7,6 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from ..extras import require
+
 
 def report(
     runs: Annotated[Path, typer.Argument(help="Folder of a comparison, of its runs, or of records as JSON files.")],
@@ -24,8 +26,10 @@ def report(
     orthograd report comparison
     orthograd report comparison --model cnn_batchnorm --out batchnorm.html
     """
+    require("numpy", "safetensors", "scipy")
     from ..experiment import StoreError
     from .reporting import write_pages  # with scipy, which no other command waits for
+    from .stored_records import files_gone
 
     try:
         written = write_pages(
@@ -36,3 +40,5 @@ def report(
         raise typer.Exit(2) from None
     for path in written:
         typer.echo(str(path))
+    for path in files_gone(runs):
+        typer.echo(f"orthograd report: {path} is gone: the page is made from the records alone", err=True)

@@ -40,6 +40,8 @@ def _paths(names: Sequence[str], target: Path) -> list[Path]:
     """Pages in a folder, or one page as the file that was asked for."""
     if target.is_dir() or not target.suffix:
         return [target / name for name in names]
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"expected a folder that is there, or a page that ends in .html, got {target}")
     if len(names) > 1:
         raise ValueError(f"expected a folder for {len(names)} pages ({', '.join(names)}), got the file {target}")
     return [target]

@@ -7,8 +7,9 @@ from typing import Annotated, Optional, TypeAlias
 
 import typer
 
+from ..extras import require
 from ..paper.experiments import GROUPS
-from .places import WHERE, Address, Executor, GPUsPerRun, Workers
+from .places import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
 Whole: TypeAlias = Optional[int]  # noqa: UP045
@@ -27,7 +28,7 @@ def reproduce(
             "reliability and overtrained; or paper, beyond, all.",
         ),
     ],
-    seeds: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=2, help="Seeds of each arm.")] = None,
+    seeds: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=2, max=10_000, help="Seeds of each arm.")] = None,
     epochs: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=1)] = None,
     model: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="Another network, as in compare.")] = None,
     dataset: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="Another data set, as in compare.")] = None,
@@ -63,9 +64,7 @@ def reproduce(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Train nothing; make all files from what is there.")] = (
         False
     ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the GPU minutes that it needs.")] = (
-        False
-    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the GPU time that it needs.")] = (False),
 ) -> None:
     """Run the paper's experiments again, and set every number of the paper beside ours.
 
@@ -79,11 +78,18 @@ def reproduce(
     orthograd reproduce table1 --seeds 2 --epochs 2 --device cpu --shifts none
     orthograd reproduce paper --executor ray --address auto --gpus-per-run 0.25
     """
+    require("numpy", "safetensors", "scipy")
+    if executor == "ray":
+        require("ray", extra="ray")
     from ..paper.settings import Scale
     from .comparing import Place  # with torch, which help does not wait for
     from .reproducing import Failures, Request, reproduced
 
     try:
+        if rebuild:
+            training = {"--workers": workers is not None, "--minutes": minutes is not None}
+            training |= {"--executor": executor != "local", "--dry-run": dry_run}
+            refuse_ignored(training, "with --rebuild, which trains nothing")
         place = Place(executor, workers, address=address, gpus_per_run=gpus_per_run)
         scale = Scale(
             seeds=seeds,

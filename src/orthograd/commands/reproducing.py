@@ -67,7 +67,7 @@ class Request:
 
 def reproduced(request: Request, *, dry_run: bool) -> int:
     """Do all that the command does; its exit code."""
-    console = Console()
+    console = Console(markup=False, emoji=False)  # folders are printed as they are named
     if request.export is not None and replace(request.scale, seeds=None) != Scale():
         chosen = (request.scale.device, request.scale.precision)
         told = dict.fromkeys([*request.scale.departures, *(f"{name} for all" for name in chosen if name)])

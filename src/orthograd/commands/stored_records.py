@@ -30,6 +30,16 @@ def store_in(folder: Path) -> Path:
     return folder / "runs" if (folder / "runs").is_dir() else folder
 
 
+def files_gone(folder: Path) -> list[Path]:
+    """Files of tensors that the records of finished runs name and that are no longer beside them."""
+    files = (
+        path.parent / name
+        for path in sorted(store_in(folder).glob("*/record.json"))
+        for name in read_object(path).get("files", {})
+    )
+    return [file for file in files if not file.exists()]
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     """A sound record, or None where the file is something else, such as the summary of a comparison."""
     record = read_object(path)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from ..extras import require
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -30,6 +32,7 @@ def theory(
     orthograd theory
     orthograd theory --only wandering --out somewhere
     """
+    require("matplotlib", "PIL", "numpy")
     import torch
     from rich.console import Console
 
@@ -39,18 +42,30 @@ def theory(
     torch.set_num_threads(1)  # everything is small: more threads would only wait for each other
     console, found = Console(), []
     try:
+        _check_places(only, out, document)
         for demonstration in demonstrated(only):
             found.append(demonstration)
             record = as_record([demonstration], __version__)
             console.print(_table(record["demonstrations"][0]))
-    except ValueError as error:
+        written = _written(as_record(found, __version__), out, document)
+    except (ValueError, OSError) as error:
         typer.echo(f"orthograd theory: {error}", err=True)
         raise typer.Exit(2) from None
-    record = as_record(found, __version__)
-    for path in _written(record, out, document):
+    for path in written:
         typer.echo(str(path))
     if not all(statement.holds for demonstration in found for statement in demonstration.statements):
         raise typer.Exit(1)
+
+
+def _check_places(only: str | None, folder: Path, document: Path | None) -> None:
+    """Refuse what could not be written to, before minutes of work."""
+    from ..theory import DEMONSTRATIONS, with_tables
+
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: expected a folder, got a file")
+    if document is not None:
+        empty = [{"name": name, "statements": []} for name in DEMONSTRATIONS if only in (None, name)]
+        with_tables(document.read_text(encoding="utf-8"), {"demonstrations": empty})
 
 
 def _table(demonstration: dict[str, Any]) -> Table:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+LONGEST = 3e8  # seconds
+
 
 class TimeIsUp(KeyboardInterrupt):
     """Ends training as Ctrl-C does: every run goes on from its checkpoint next time."""
@@ -38,8 +40,9 @@ def interrupted_after(minutes: float | None) -> Iterator[Callable[[], None]]:
 
     before = signal.signal(signal.SIGALRM, end)
     try:
-        # Zero would be never; and once more every second, for the first may come just before a long sleep.
-        signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-6), 1.0)
+        # Zero would be never, and no timer counts beyond ten years; and once more every second, for the first may come
+        # just before a long sleep.
+        signal.setitimer(signal.ITIMER_REAL, min(max(60 * minutes, 1e-6), LONGEST), 1.0)
         yield look
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..extras import require
+
 # The published generator names a sixth, frost6.jpg, but never draws it.
 FROST_SHA256 = {
     "frost1.png": "ff9f907860bd7a835d459e32f9d588062b7f61ee267343cc7222b56753a14755",
@@ -82,6 +84,7 @@ def _paths_in_package() -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=2)
 def _decoded(paths: tuple[Path, ...]) -> list[Tensor]:
+    require("PIL")
     from PIL import Image
 
     textures = []

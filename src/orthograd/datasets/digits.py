@@ -31,6 +31,6 @@ def _table() -> numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float64]]:
     # Importing scikit-learn for one of its files would take longer, and more memory, than training a network on it.
     spec = find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise ImportError("the digits are a file of scikit-learn: pip install 'orthograd[lab]'")
+        raise ImportError("the digits are a file of scikit-learn: pip install '.[lab]'")
     with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
         return numpy.loadtxt(file, delimiter=",", ndmin=2)

@@ -75,10 +75,13 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _check_size(path: Path, expected: int) -> None:
-    with naming(path, "be read"):
+    what_to_do = f"without {path.parent} the run is done again"
+    try:
         size = path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}; {what_to_do}") from error
     if size != expected:
-        raise StoreError(f"{path}: expected {expected} bytes, got {size}; without {path.parent} the run is done again")
+        raise StoreError(f"{path}: expected {expected} bytes, got {size}; {what_to_do}")
 
 
 def _own_hash(record: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ class Scale:
         given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         given.pop("seeds", None)
         if given.get("device") == "cpu":
-            given["precision"] = "float32"
+            given.setdefault("precision", "float32")
         return dataclasses.replace(SETTINGS[setting], **given)
 
     @property

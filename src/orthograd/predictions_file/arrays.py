@@ -22,9 +22,7 @@ def needed(module: str, path: Path) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise ImportError(
-            f"{path}: {path.suffix} files need {package}: pip install 'orthograd[lab]'", name=package
-        ) from error
+        raise ImportError(f"{path}: {path.suffix} files need {package}: pip install '.[lab]'", name=package) from error
 
 
 def npz(path: Path, keys: Keys) -> Content:

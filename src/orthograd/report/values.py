@@ -19,6 +19,18 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
+def duration(seconds: float) -> str:
+    """Seconds in the unit that people would use.
+
+    >>> [duration(seconds) for seconds in (0.534, 59.3, 90, 52_547, 3e5, 1e9)]
+    ['0.534 s', '59.3 s', '1.5 min', '14.6 h', '3.47 days', '11,574 days']
+    """
+    units = {"days": 86_400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
+    unit = next((unit for unit, size in units.items() if seconds >= (2 if unit == "days" else 1) * size), "s")
+    amount = seconds / units[unit]
+    return f"{amount:.3g} {unit}" if amount < 100 else f"{amount:,.0f} {unit}"
+
+
 def image_sets(record: Record) -> list[str]:
     """The names of the shifted image sets, as "noise.3", sorted: files keep no other order."""
     return sorted(name for name in record["metrics"] if name != "clean")

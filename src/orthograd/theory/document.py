@@ -22,6 +22,10 @@ def with_tables(text: str, record: dict[str, Any]) -> str:
         if begin not in text:
             raise ValueError(f"expected the document to have the line {begin.strip()!r}, got none")
         head, rest = text.split(begin, 1)
+        if END not in rest:
+            raise ValueError(
+                f"expected the document to have the line {END.strip()!r} after {begin.strip()!r}, got none"
+            )
         text = head + begin + table(found["statements"]) + END + rest.split(END, 1)[1]
     return text
 

@@ -78,6 +78,12 @@ def _check_corruptions(dataset: str, shared: _Shared) -> None:
     from ..datasets import cifar10c
 
     if not _is_read(dataset):
+        images = shared.data.test_images
+        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
+            raise ValueError(
+                "corruptions: expected images of bytes (n, 3, height, width), such as cifar10, got "
+                f"{dataset} of {str(images.dtype).removeprefix('torch.')} {tuple(images.shape)}"
+            )
         for name in corruption.CORRUPTIONS:
             corruption.corrupt(shared.data.test_images[:1], name, severity=1)
         return

@@ -47,7 +47,7 @@ def _sheet(name: str, content: bytes, part: Part) -> Bytes:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError(f"{name}: PNG sheets need Pillow: pip install 'orthograd[lab]'", name="PIL") from error
+        raise ImportError(f"{name}: PNG sheets need Pillow: pip install '.[lab]'", name="PIL") from error
     expected = (_HEIGHT * _WIDTH, part.images_in_batch)
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:

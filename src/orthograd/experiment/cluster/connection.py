@@ -15,7 +15,7 @@ def imported_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ImportError("expected Ray to be installed: pip install 'orthograd[ray]'") from error
+        raise ImportError("expected Ray to be installed: pip install '.[ray]'") from error
     return ray
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..comparison import ArmPair
-from ..values import Record
+from ..values import Record, duration
 from .figure import table
 from .markup import Markup, joined, tag
 
@@ -51,7 +51,7 @@ def _surroundings(pair: ArmPair) -> list[list[str]]:
     found = [[name.replace("_", " "), _values(values)] for name, values in _gathered(pair.records).items()]
     sizes = _values([_text(record["parameters"]) for record in pair.records if "parameters" in record])
     found += [["parameters of the network", sizes]] if sizes else []
-    return found + [[f"{name}, seconds a run", _spread(seconds)] for name, seconds in _seconds(pair.records).items()]
+    return found + [[f"{name}, time of a run", _spread(seconds)] for name, seconds in _seconds(pair.records).items()]
 
 
 def _gathered(records: Iterable[Record]) -> dict[str, list[str]]:
@@ -81,7 +81,8 @@ def _seconds(records: Iterable[Record]) -> Mapping[str, list[float]]:
 
 
 def _spread(seconds: list[float]) -> str:
-    return f"{sum(seconds) / len(seconds):.2f} on average, {min(seconds):.2f} to {max(seconds):.2f}"
+    low, mean, high = map(duration, (min(seconds), sum(seconds) / len(seconds), max(seconds)))
+    return f"{mean} on average, {low} to {high}"
 
 
 def _values(values: list[str]) -> str:
