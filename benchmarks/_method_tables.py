@@ -9,10 +9,10 @@ from _markdown import ROOT, table
 
 from orthograd.diagnosis.result import Diagnosis, Row
 from orthograd.diagnosis.text import aligned
-from orthograd.paper.bundles import bundle_path, read_bundle
+from orthograd.lab.comparison.pair import ArmPair
+from orthograd.lab.jobs.bundles import bundle_path, read_bundle
 from orthograd.paper.norms import norm_of
 from orthograd.paper.turning import stretches_of
-from orthograd.report.comparison import ArmPair
 from orthograd.statistics import compare_table, difference_interval
 
 SETTINGS = {

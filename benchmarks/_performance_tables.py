@@ -11,8 +11,8 @@ from _markdown import ROOT, table
 from scipy.stats import ttest_rel
 from torch.utils.flop_counter import FlopCounterMode
 
-from orthograd.models import resnet18
-from orthograd.paper.bundles import read_bundles
+from orthograd.lab.jobs.bundles import read_bundles
+from orthograd.lab.networks import resnet18
 from orthograd.paper.clocks import shares
 from orthograd.paper.cost import EPOCH, IMAGES
 from orthograd.paper.experiments import PAIR

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from orthograd.benchmark.claim import Claim
-from orthograd.benchmark.suite import environment
+from orthograd.lab.bench.claim import Claim
+from orthograd.lab.bench.suite import environment
 
 
 def recording_parser() -> argparse.ArgumentParser:

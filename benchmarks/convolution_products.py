@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import torch
 from _recorded import conclude, recording_parser
 
-from orthograd.benchmark.claim import Claim
-from orthograd.benchmark.convolutions import Alone, Step, by_cudnn, by_us, noise_of, operands, seconds
-from orthograd.models import MODELS
-from orthograd.models.eligible import backward_ways, is_convolution_fused
+from orthograd.lab.bench.claim import Claim
+from orthograd.lab.bench.convolutions import Alone, Step, by_cudnn, by_us, noise_of, operands, seconds
+from orthograd.lab.kernels.eligible import backward_ways, is_convolution_fused
+from orthograd.lab.networks import MODELS
 
 NETWORKS = (
     ("resnet18", "bf16", torch.bfloat16, 6),

@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.corruption import corruption_time
+from orthograd.lab.bench.corruption import corruption_time
 
 check(lambda _: corruption_time())

@@ -22,9 +22,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 
 import orthograd
-from orthograd.benchmark.claim import Claim, interleaved
-from orthograd.benchmark.memory import peak
-from orthograd.benchmark.shapes import resnet18
+from orthograd.lab.bench.claim import Claim, interleaved
+from orthograd.lab.bench.memory import peak
+from orthograd.lab.bench.shapes import resnet18
 
 ROUNDS, RECIPE = 15, {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
 CPU, SHAPES = torch.device("cpu"), list(resnet18())

@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.evaluation import ece_drift
+from orthograd.lab.bench.evaluation import ece_drift
 
 check(lambda _: ece_drift())

@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.evaluation import evaluation_cost
+from orthograd.lab.bench.evaluation import evaluation_cost
 
 check(lambda _: evaluation_cost())

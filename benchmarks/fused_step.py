@@ -10,9 +10,9 @@ import torch
 from torch.optim import SGD
 
 from orthograd import attach
-from orthograd.engine import stepping
-from orthograd.fused_sgd import FusedSGD
-from orthograd.models import resnet18
+from orthograd.lab.gpu import stepping
+from orthograd.lab.gpu.fused_sgd import FusedSGD
+from orthograd.lab.networks import resnet18
 from orthograd.options import Options
 
 ROUNDS, STEPS = 5, 20

@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.training import judging_speed
+from orthograd.lab.bench.training import judging_speed
 
 check(on_cuda=[judging_speed])

@@ -19,14 +19,14 @@ from torch import nn
 from when_it_hurts import PLAIN, WITH_NORM, environment
 
 from orthograd import calibration
-from orthograd.models import MODELS
-from orthograd.training import Task
-from orthograd.training.arms import arm_named
-from orthograd.training.draws import Draws
-from orthograd.training.layers import parameters_of
-from orthograd.training.objective import set_rate
-from orthograd.training.prediction import logits
-from orthograd.training.steps import steps_of
+from orthograd.lab.networks import MODELS
+from orthograd.lab.runs.prediction import logits
+from orthograd.lab.training.arms import arm_named
+from orthograd.lab.training.draws import Draws
+from orthograd.lab.training.layers import parameters_of
+from orthograd.lab.training.objective import set_rate
+from orthograd.lab.training.steps import steps_of
+from orthograd.lab.training.task import Task
 
 EPOCHS, WARM_UP = 100, 10
 NETWORKS = {"plain CNN": PLAIN, "CNN with batch norm": WITH_NORM}

@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.memory import extra_memory, synchronisations
+from orthograd.lab.bench.memory import extra_memory, synchronisations
 
 check(extra_memory, on_cuda=[synchronisations])

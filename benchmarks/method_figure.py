@@ -10,10 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
-from orthograd.report.page.document import drawing_style, page_patterns
-from orthograd.report.page.markup import Markup, compact, joined, tag
-from orthograd.report.page.panel import Frame, bottom_axis, curve, left_axis, listed_points
-from orthograd.report.page.scale import Scale
+from orthograd.lab.comparison.page.document import drawing_style, page_patterns
+from orthograd.lab.comparison.page.markup import Markup, compact, joined, tag
+from orthograd.lab.comparison.page.panel import Frame, bottom_axis, curve, left_axis, listed_points
+from orthograd.lab.comparison.page.scale import Scale
 
 ROOT = Path(__file__).parent.parent
 FIRST, TICKS = 28, (30, 50, 100, 200, 300)

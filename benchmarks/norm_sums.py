@@ -7,13 +7,13 @@ from contextlib import ExitStack
 
 import torch
 
-from orthograd.benchmark.training import EPOCH, RECIPE, new_pack, noise
-from orthograd.models import fused_norm
-from orthograd.training.arms import arm_named
-from orthograd.training.draws import Draws
-from orthograd.training.graphs import SLOTS
-from orthograd.training.packing import epoch_of_all
-from orthograd.training.precision import precision
+from orthograd.lab.bench.training import EPOCH, RECIPE, new_pack, noise
+from orthograd.lab.gpu.packing import epoch_of_all
+from orthograd.lab.gpu.precision import precision
+from orthograd.lab.gpu.slots import SLOTS
+from orthograd.lab.kernels import fused_norm
+from orthograd.lab.training.arms import arm_named
+from orthograd.lab.training.draws import Draws
 
 ROUNDS = 3
 PACKS = {"resnet18": 6, "wide_resnet28_10": 3}

@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.precision import precision
+from orthograd.lab.bench.precision import precision
 
 check(precision)

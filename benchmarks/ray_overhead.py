@@ -12,11 +12,15 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 from _recorded import check
 
-from orthograd.benchmark.claim import Claim
-from orthograd.experiment import Event, Executor, Grid, ProcessPool, Store, execute
-from orthograd.experiment.cluster import RayCluster
-from orthograd.experiment.run import run
-from orthograd.training import Config
+from orthograd.lab.bench.claim import Claim
+from orthograd.lab.jobs.cluster.executor import RayCluster
+from orthograd.lab.jobs.executors import Executor, execute
+from orthograd.lab.jobs.grid import Grid
+from orthograd.lab.jobs.jobs import Event
+from orthograd.lab.jobs.processes import ProcessPool
+from orthograd.lab.jobs.store import Store
+from orthograd.lab.runs.run import run
+from orthograd.lab.training.config import Config
 
 WORKERS, RUNS, EPOCHS, TURNS, TRIVIAL = 2, 20, 5, 3, 1000
 

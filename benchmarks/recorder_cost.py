@@ -10,9 +10,9 @@ import torch
 from _claims import check
 from torch.nn.functional import cross_entropy
 
-from orthograd.benchmark.claim import Claim, interleaved
 from orthograd.diagnosis import Recorder
-from orthograd.models import MODELS
+from orthograd.lab.bench.claim import Claim, interleaved
+from orthograd.lab.networks import MODELS
 
 REACH, EVERY = 0.01, 100
 # The networks of `orthograd compare` with their recipes' batches.

@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.cost import graph_cost, step_cost
+from orthograd.lab.bench.cost import graph_cost, step_cost
 
 check(step_cost, on_cuda=[graph_cost])

@@ -7,12 +7,12 @@ from _method_tables import diagnosed, expected, hidden_units, large_steps, lengt
 from _performance_tables import bounds, floors, judging, kernels, overheads, packs, products, repeated, speeds, whole
 
 from orthograd.calibration import CONVENTIONS
-from orthograd.paper.bundles import read_bundle
+from orthograd.lab.comparison.page.tables import typeset
+from orthograd.lab.comparison.pair import ArmPair
+from orthograd.lab.jobs.bundles import read_bundle
 from orthograd.paper.claims import sections
 from orthograd.paper.differences import differences_of
 from orthograd.paper.quantities import title_of
-from orthograd.report.comparison import ArmPair
-from orthograd.report.page.tables import typeset
 
 RECORDS = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
 CALIBRATION = {"2 x86 cores": "calibration-x86.json", "2 ARM cores": "calibration-cpu.json"}

@@ -5,6 +5,6 @@ Vector scaling of 1,000 classes takes at most 3 times as long as torch's L-BFGS,
 
 from _claims import check
 
-from orthograd.benchmark.temperature import temperature_excess, temperature_time, vector_time
+from orthograd.lab.bench.temperature import temperature_excess, temperature_time, vector_time
 
 check(lambda _: temperature_excess(), lambda _: temperature_time(), lambda _: vector_time())

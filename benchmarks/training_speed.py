@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.training import training_speed
+from orthograd.lab.bench.training import training_speed
 
 check(on_cuda=[training_speed])

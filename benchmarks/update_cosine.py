@@ -2,6 +2,6 @@
 
 from _claims import check
 
-from orthograd.benchmark.radial import update_cosines
+from orthograd.lab.bench.radial import update_cosines
 
 check(lambda _device: update_cosines())

@@ -15,12 +15,12 @@ from statistics import median
 import torch
 from _recorded import conclude, recording_parser
 
-from orthograd.benchmark.claim import Claim, ratios
-from orthograd.benchmark.training import RECIPE, SETS, new_pack, noise, seconds_in_turns, turned
-from orthograd.engine import watch
-from orthograd.gpu_queues import QUEUES
-from orthograd.training.graphs import SLOTS
-from orthograd.training.precision import precision
+from orthograd.lab.bench.claim import Claim, ratios
+from orthograd.lab.bench.training import RECIPE, SETS, new_pack, noise, seconds_in_turns, turned
+from orthograd.lab.gpu import watch
+from orthograd.lab.gpu.precision import precision
+from orthograd.lab.gpu.queues import QUEUES
+from orthograd.lab.gpu.slots import SLOTS
 
 NETWORKS = {"resnet18:bf16": 8, "resnet18:tf32": 6, "wide_resnet28_10:bf16": 2}
 """And how many train at once: as many as was fastest on an H200."""

@@ -18,12 +18,13 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from orthograd import __version__, calibration
-from orthograd.training import Config, Task
-from orthograd.training.arms import arm_named
-from orthograd.training.draws import Draws
-from orthograd.training.objective import set_rate
-from orthograd.training.prediction import logits
-from orthograd.training.steps import steps_of
+from orthograd.lab.runs.prediction import logits
+from orthograd.lab.training.arms import arm_named
+from orthograd.lab.training.config import Config
+from orthograd.lab.training.draws import Draws
+from orthograd.lab.training.objective import set_rate
+from orthograd.lab.training.steps import steps_of
+from orthograd.lab.training.task import Task
 
 EPOCHS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 110, 150, 210, 300)
 PLAIN = Config(model="cnn", shifts="none")

@@ -12,8 +12,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import orthograd
-from orthograd.datasets import digits
-from orthograd.models import MODELS
+from orthograd.lab.data import digits
+from orthograd.lab.networks import MODELS
 
 EPOCHS, BATCH, EVERY = 300, 32, 25
 

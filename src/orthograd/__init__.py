@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .lazy import lazily
+from .imports import lazily
 
 if TYPE_CHECKING:
     from .attachment import Attachment

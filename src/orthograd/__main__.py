@@ -1,5 +1,5 @@
 """``python -m orthograd``."""
 
-from .cli import main
+from .cli.main import main
 
 main()

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from .engine import Projector
-from .engine.capture import is_capturing
+from .engine.compilation import is_capturing
+from .engine.projector import Projector
 from .engine.sharded import local
 from .options import Options
 from .partition import UNKNOWN, Partition, Segments, Where, project_gradients_

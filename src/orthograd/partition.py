@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from .engine import Projector, addresses
 from .engine.dense import Pair
+from .engine.projector import Projector, addresses
 from .engine.sharded import laid_out_like
 from .options import Options
 

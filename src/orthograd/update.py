@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from .engine import Projector, addresses
 from .engine.dense import Pair
+from .engine.projector import Projector, addresses
 from .options import Options
 from .partition import Segments
 

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from orthograd.diagnosis import diagnose
-from orthograd.models import MODELS
-
-from ..conftest import cosine
-from .networks import SLOPE, Vector, images, output
+from orthograd.lab.networks import MODELS
+from tests.conftest import cosine
+from tests.diagnosis.networks import SLOPE, Vector, images, output
 
 CRITERION = nn.functional.cross_entropy
 

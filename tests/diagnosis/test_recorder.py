@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import orthograd
 from orthograd.diagnosis import Recorder
-
-from ..conftest import TORCH, loss_of, network
+from tests.conftest import TORCH, loss_of, network
 
 
 def step(model, optimizer, number):

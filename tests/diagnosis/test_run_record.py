@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from orthograd.diagnosis import recorded_diagnosis
-from orthograd.models import MODELS
-
-from .networks import images
+from orthograd.lab.networks import MODELS
+from tests.diagnosis.networks import images
 
 
 def test_a_record_is_small_and_tells_start_from_end():

@@ -8,9 +8,8 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from orthograd.diagnosis import diagnose
-from orthograd.models import MODELS
-
-from .networks import images
+from orthograd.lab.networks import MODELS
+from tests.diagnosis.networks import images
 
 CRITERION = nn.functional.cross_entropy
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import orthograd
-from orthograd.benchmark.memory import peak
-from orthograd.engine import Projector
 from orthograd.engine.dense import Pair
-from orthograd.engine.projector import REMEMBERED
+from orthograd.engine.projector import REMEMBERED, Projector
+from orthograd.lab.bench.memory import peak
 from orthograd.projection import orthogonal_gradient
 from tests.conftest import DTYPES, at_angle, cosine, relative_error
 

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orthograd.engine import Projector, dense
+from orthograd.engine import dense
 from orthograd.engine.dense import Pair
-from orthograd.engine.projector import REMEMBERED
+from orthograd.engine.projector import REMEMBERED, Projector
 from orthograd.projection import orthogonal_gradient
 from tests.conftest import DTYPES, at_angle, cosine, relative_error
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from orthograd.calibration import CONVENTIONS
-from orthograd.experiment import config_hash
-from orthograd.experiment.plain import canonical_json, sha256
+from orthograd.lab.jobs.files import canonical_json, config_hash, sha256
 from orthograd.paper.claims import sections
 from orthograd.paper.experiments import EXPERIMENTS
-from tests.report.records import curve
+from tests.lab.comparison.records import curve
 
 CORRUPTIONS = ("fog", "snow")
 

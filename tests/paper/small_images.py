@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from orthograd.datasets import Dataset
+from orthograd.lab.data import Dataset
 
 CLASSES, TRAINING, TEST = 10, 14, 4  # images a class
 

@@ -8,10 +8,9 @@ import random
 import pytest
 
 from orthograd.calibration import CONVENTIONS
-from orthograd.experiment import StoreError
-from orthograd.experiment.plain import canonical_json, sha256
-from orthograd.paper.bundles import read_bundle, read_bundles, write_bundle
-from orthograd.paper.columns import as_text, columns_of, rows_of
+from orthograd.lab.jobs.bundles import read_bundle, read_bundles, write_bundle
+from orthograd.lab.jobs.columns import as_text, columns_of, rows_of
+from orthograd.lab.jobs.files import StoreError, canonical_json, sha256
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.experiments import EXPERIMENTS, named
 from orthograd.paper.settings import SETTINGS, Scale
@@ -93,7 +92,7 @@ def test_forty_runs_of_75_image_sets_take_less_than_two_megabytes(tmp_path):
 
 
 def rehashed(run):
-    from orthograd.experiment.plain import canonical_json, sha256
+    from orthograd.lab.jobs.files import canonical_json, sha256
 
     content = {name: part for name, part in run.items() if name != "sha256"}
     return {"sha256": sha256(canonical_json(content).encode())}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orthograd.paper.bundles import read_bundles
+from orthograd.lab.jobs.bundles import read_bundles
 from orthograd.paper.clocks import minutes_of, shares
 from orthograd.paper.cost import images_of, kind_of, rates
 from orthograd.paper.settings import SETTINGS

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from orthograd.experiment import config_hash
+from orthograd.lab.jobs.files import config_hash
+from orthograd.lab.training.arms import ARMS
 from orthograd.paper.claims import sections
 from orthograd.paper.experiments import EXPERIMENTS, GROUPS, named, runs_in_order
 from orthograd.paper.settings import SETTINGS, Scale
-from orthograd.training import ARMS
 
 
 def hashes(name):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from orthograd.lab.training.arms import LAYERS
+from orthograd.lab.training.layers import kinds_of
 from orthograd.paper.blocks import Table
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.experiments import EXPERIMENTS
 from orthograd.paper.norms import KINDS, norm_of, norms_part
 from orthograd.paper.settings import Scale
-from orthograd.training.arms import LAYERS
-from orthograd.training.layers import kinds_of
 from tests.paper.made_runs import made_run, made_table1
 
 RECORDS = Path(__file__).parent.parent.parent / "docs/results/reproduction"
@@ -85,8 +85,8 @@ def test_runs_of_a_small_try_are_told_once_and_kinds_that_are_missing_not_at_all
 
 
 def test_networks_of_others_are_left_out():
-    assert kinds_of("tests.training.test_training:own_model") == {}
-    scale = Scale(seeds=2, model="tests.training.test_training:own_model", device="cpu")
+    assert kinds_of("tests.lab.training.test_training:own_model") == {}
+    scale = Scale(seeds=2, model="tests.lab.training.test_training:own_model", device="cpu")
     runs = [with_lengths(made_run(config.as_dict(), {}), LENGTHS) for config in EXPERIMENTS["table1"].configs(scale)]
     assert list(norms_part(Evidence({run["hash"]: run for run in runs}, scale))) == []
 

@@ -1,25 +1,11 @@
 """How honest a classifier's probabilities are: metrics, intervals, reliability curves, and repair after training."""
 
-from .bootstrap import (
-    difference_intervals,
-    difference_intervals_probabilities,
-    intervals,
-    intervals_probabilities,
-)
-from .calibrators import (
-    CalibrationWarning,
-    Calibrator,
-    DirichletCalibration,
-    HistogramBinning,
-    IsotonicCalibration,
-    MatrixScaling,
-    NotFittedError,
-    PlattScaling,
-    TemperatureFit,
-    TemperatureScaling,
-    VectorScaling,
-    fit_temperatures,
-)
+from .bootstrap import difference_intervals, difference_intervals_probabilities, intervals, intervals_probabilities
+from .calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
+from .calibrators.isotonic import IsotonicCalibration
+from .calibrators.one_vs_rest import HistogramBinning, PlattScaling
+from .calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from .calibrators.temperature import TemperatureFit, TemperatureScaling, fit_temperatures
 from .conventions import ALL, CONVENTIONS, PAPER, STREAMING, Convention
 from .evaluation import Evaluation, evaluate, evaluate_probabilities
 from .inputs import InputWarning

@@ -1,4 +1,4 @@
-"""Reliability curves: how often predictions of a given confidence are right. `orthograd.report` draws them."""
+"""Reliability curves: how often predictions of a given confidence are right. `orthograd.figures` draws them."""
 
 from __future__ import annotations
 

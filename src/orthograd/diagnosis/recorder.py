@@ -103,8 +103,8 @@ class Recorder:
     def figure(self, path: str | Path, quantity: str = "radial", *, title: str = "") -> None:
         """Draw one of `QUANTITIES` for every parameter over the training as a PNG, PDF or SVG. Needs matplotlib."""
         try:
-            from ..report.heatmap import heatmap_figure
-            from ..report.style import save_figure
+            from ..figures.heatmap import heatmap_figure
+            from ..figures.style import save_figure
         except ImportError as error:
             message = f"a figure needs {error.name}: pip install 'orthograd[lab]' (from a clone: pip install '.[lab]')"
             raise ImportError(message, name=error.name) from None

@@ -12,9 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .. import compiled_ahead
 from ..projection import rounding_of
-from . import kernels
+from . import compilation, kernels
 from .dense import Pair, Segment, flattened
 
 # Elements a program reads at a time, and the smallest chunk it is given: the quickest of those tried on an H200.
@@ -134,7 +133,7 @@ class Launch:
         if self._direct is not None:
             self._direct(*arguments)
             return
-        compiled = compiled_ahead.launch(self.kernel, self.grid, *arguments, num_warps=WARPS)
+        compiled = compilation.launch(self.kernel, self.grid, *arguments, num_warps=WARPS)
         if compiled is not None and DIRECT:  # the interpreter compiles nothing, and what is compiled ahead comes later
             self._direct = compiled[self.grid]
 

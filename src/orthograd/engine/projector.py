@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ..projection import as_real, orthogonal_gradient, rounding_of
-from ..triton_found import has_triton
 from . import cpu, dense
-from .capture import is_capturing
+from .compilation import has_triton, is_capturing
 from .dense import Pair, Segment
 from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of, widest
 

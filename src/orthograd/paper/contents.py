@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..report.comparison import ArmPair
+from ..lab.comparison.pair import ArmPair
+from ..lab.jobs.bundles import bundle_path
 from .blocks import Block, ByHand, Heading, Items, Words, table
-from .bundles import bundle_path
 from .clocks import minutes_of
 from .differences import differences_of
 from .effects import shown

@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..training import ARMS, Config
+from ..lab.training.arms import ARMS
+from ..lab.training.config import Config
 from .clocks import shares, with_whole_clocks
 
 MEASURED = Path("docs/results/training-h200.json"), Path("docs/results/judging-h200.json")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..calibration import CONVENTIONS
-from ..report.comparison import MARGINS, ArmPair
+from ..lab.comparison.pair import MARGINS, ArmPair
 from ..statistics import Interval, Verdict, cohens_d, difference_interval, holm, t_test, tost
 from ..statistics.hypothesis import least_p
 from ..statistics.verdict import Direction, verdict_of

@@ -9,8 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..experiment import StoreError
-from ..experiment.durable import write
+from ..lab.jobs.files import StoreError, write
 from .blocks import Picture, as_markdown
 from .contents import contents
 from .evidence import Evidence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..calibration import CONVENTIONS
-from ..report.formats import TITLES
-from ..report.page.tables import typeset
-from ..report.values import Record
+from ..lab.comparison.formats import TITLES
+from ..lab.comparison.page.tables import typeset
+from ..lab.comparison.values import Record
 from .blocks import Table, table
 from .differences import Difference
 from .quantities import title_of, value_of

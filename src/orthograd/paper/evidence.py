@@ -9,10 +9,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..experiment import Store, config_hash
-from ..report.comparison import ArmPair
-from ..training import Config
-from .bundles import bundle_path, read_bundle, read_bundles, write_bundle
+from ..lab.comparison.pair import ArmPair
+from ..lab.jobs.bundles import bundle_path, read_bundle, read_bundles, write_bundle
+from ..lab.jobs.files import config_hash
+from ..lab.jobs.store import Store
+from ..lab.training.config import Config
 from .experiments import EXPERIMENTS, Experiment
 from .settings import Scale
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..training import Config
+from ..lab.training.config import Config
 from .settings import Scale
 
 PAIR = ("baseline", "orthograd")

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 
-from ..report.comparison import ArmPair
-from ..report.page.tables import typeset
-from ..training.arms import ARMS
+from ..lab.comparison.page.tables import typeset
+from ..lab.comparison.pair import ArmPair
+from ..lab.training.arms import ARMS
+from ..lab.training.layers import kinds_of
 from .blocks import Block, Heading, Words, table
 from .differences import differences
 from .evidence import Evidence, Record
@@ -74,6 +75,4 @@ def norm_of(run: Record, kind: str, when: str) -> float:
 
 
 def _kinds(run: Record) -> Mapping[str, str]:
-    from ..training.layers import kinds_of  # with torch
-
     return kinds_of(run["config"]["model"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..report.comparison import ArmPair
-from ..report.page.tables import typeset
+from ..lab.comparison.page.tables import typeset
+from ..lab.comparison.pair import ArmPair
 from .blocks import Table, table
 from .claims import Printed, Row, Section
 from .differences import Difference, differences_of

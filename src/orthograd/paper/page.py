@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from ..report.page.document import page_head
-from ..report.page.figure import scrolling, table
-from ..report.page.markup import Markup, joined, tag
-from ..report.page.tables import SIGNS, number
+from ..lab.comparison.page.document import page_head
+from ..lab.comparison.page.figure import scrolling, table
+from ..lab.comparison.page.markup import Markup, joined, tag
+from ..lab.comparison.page.tables import SIGNS, number
 from .blocks import Block, ByHand, Heading, Items, Picture, Table, Words
 
 NUMBER = re.compile(r"[+−<≤]?\d")

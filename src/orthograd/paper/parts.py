@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
-from ..report.comparison import ArmPair
-from ..training import ARMS
+from ..lab.comparison.pair import ArmPair
+from ..lab.training.arms import ARMS
 from .blocks import Block, Heading, Items, Picture, Words, table
 from .claims import sections
 from .differences import differences_of

@@ -7,8 +7,8 @@ from itertools import pairwise
 from statistics import mean, median, stdev
 
 from ..calibration import CONVENTIONS
-from ..report.comparison import ArmPair
-from ..report.page.tables import typeset
+from ..lab.comparison.page.tables import typeset
+from ..lab.comparison.pair import ArmPair
 from .blocks import Block, Words, table
 from .clocks import shares, with_whole_clocks
 from .differences import Difference, differences_of

@@ -9,8 +9,8 @@ from typing import Any
 
 from scipy import stats
 
-from ..report.comparison import MARGINS
-from ..report.page.tables import typeset
+from ..lab.comparison.page.tables import typeset
+from ..lab.comparison.pair import MARGINS
 from ..statistics import holm, t_test
 from .claims import sections
 from .differences import Arms, Difference, differences

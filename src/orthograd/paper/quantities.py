@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..report.formats import TITLES
-from ..report.values import Metrics, Record, after_temperature, by_severity, clean, is_number, mean_over_shifts
+from ..lab.comparison.formats import TITLES
+from ..lab.comparison.values import Metrics, Record, after_temperature, by_severity, clean, is_number, mean_over_shifts
 
 ALONE = {"temperature": "temperature", "weight_norm": "weight norm", "training_loss": "training loss, last epoch"}
 IMAGES = {"clean": "", "after_temperature": " after temperature scaling", "shifted": ", corrupted images"}

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..report.page.tables import typeset
-from ..report.values import is_number
+from ..lab.comparison.page.tables import typeset
+from ..lab.comparison.values import is_number
 from ..statistics import Interval
 from .blocks import Block, Words, table
 from .claims import Printed, Row

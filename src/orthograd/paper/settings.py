@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..training import RECIPES, Config
+from ..lab.training.config import RECIPES, Config
 
 PAPER = dataclasses.replace(RECIPES["cifar10"], device="cuda", precision="tf32", shifts="cifar10c")
 """ResNet-18 on 500 images a class for 100 epochs, as the paper has it."""

@@ -8,10 +8,10 @@ from statistics import median
 
 from scipy import stats
 
-from ..report.formats import TITLES
-from ..report.page.tables import typeset
+from ..lab.comparison.formats import TITLES
+from ..lab.comparison.page.tables import typeset
+from ..lab.training.arms import ARMS
 from ..statistics import holm
-from ..training import ARMS
 from .blocks import Block, Heading, Words, table
 from .evidence import Evidence, Record
 from .experiments import EXPERIMENTS

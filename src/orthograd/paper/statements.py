@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from ..report.comparison import MARGINS
-from ..report.page.tables import typeset
+from ..lab.comparison.page.tables import typeset
+from ..lab.comparison.pair import MARGINS
 from ..statistics import t_test, tost
 from .evidence import Evidence
 from .experiments import EXPERIMENTS

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from ..report.comparison import ArmPair
+from ..lab.comparison.pair import ArmPair
 from .blocks import Block, Heading, Words, table
 from .evidence import Evidence, Record
 from .experiments import EXPERIMENTS, FOLLOWED, Experiment

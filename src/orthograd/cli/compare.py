@@ -1,0 +1,126 @@
+"""The command ``orthograd compare``: the same networks trained with and without ⊥Grad, and a verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any, Optional, TypeAlias
+
+import typer
+
+from ..imports import require
+from ..lab.training.arms import ARMS
+from ..lab.training.config import CHOICES, RECIPES, Config, recipe
+from .options import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
+
+# typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
+Whole: TypeAlias = Optional[int]  # noqa: UP045
+Number: TypeAlias = Optional[float]  # noqa: UP045
+Text: TypeAlias = Optional[str]  # noqa: UP045
+MOST_SEEDS = 10_000
+"""Torch takes 32 bits of a seed, so that higher ones would give the same runs once more."""
+TRAINING = "Training (where not given: the recipe of the data set)"
+
+
+def compare(
+    seeds: Annotated[
+        int, typer.Option(min=2, max=MOST_SEEDS, help="Seeds of each arm; runs that share a seed are pairs.")
+    ] = 10,
+    first_seed: Annotated[int, typer.Option(min=0, max=2**32 - 1 - MOST_SEEDS, help="First seed.")] = 0,
+    candidate: Annotated[
+        str, typer.Option(help=f"What to compare with the baseline: {', '.join(ARMS)}.")
+    ] = "orthograd",
+    baseline: Annotated[str, typer.Option(help="What to compare it with.")] = "baseline",
+    dataset: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}, or package.module:function.")] = "digits",
+    model: Annotated[
+        Text,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="cnn, cnn_batchnorm, mlp, resnet18, resnet50, wide_resnet28_10, or package.module:function.",
+        ),
+    ] = None,
+    labels_per_class: Annotated[
+        Whole, typer.Option(rich_help_panel=TRAINING, min=0, help="Training images a class; 0: all.")
+    ] = None,
+    epochs: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1)] = None,
+    batch_size: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1)] = None,
+    optimizer: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="sgd or adamw.")] = None,
+    learning_rate: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
+    schedule: Annotated[
+        Text, typer.Option(rich_help_panel=TRAINING, help="Of the rate: constant, or cosine, which falls to zero.")
+    ] = None,
+    momentum: Annotated[Number, typer.Option(rich_help_panel=TRAINING, help="Of sgd.")] = None,
+    weight_decay: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
+    augmentation: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="none or crop_flip.")] = None,
+    corruptions: Annotated[
+        bool, typer.Option("--corruptions", help="Judge by the 15 corruptions of CIFAR-10-C, at 5 severities each.")
+    ] = False,
+    device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cpu, or cuda: one GPU, several runs at once.")] = (
+        "cpu"
+    ),
+    precision: Annotated[
+        Text,
+        typer.Option(rich_help_panel=WHERE, help=f"Of a GPU: {', '.join(CHOICES['precision'])}. \\[default: tf32]"),
+    ] = None,
+    workers: Workers = None,
+    executor: Executor = "local",
+    address: Address = None,
+    gpus_per_run: GPUsPerRun = None,
+    out: Annotated[
+        Path, typer.Option(rich_help_panel=WHERE, help="Folder for the page, the tables and the runs.")
+    ] = Path("comparison"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and how long it takes.")] = False,
+) -> None:
+    """Train the same network with and without ⊥Grad over seeds, test the difference, and write a page about it.
+
+    Both runs of a seed share their few training images, their initial weights
+    and the order of their batches, so they are pairs. Each is evaluated on
+    clean test images and on shifted ones at five severities, as it is and
+    after temperature scaling. What is finished is never done again: stop with
+    Ctrl-C and repeat the command to go on.
+
+    orthograd compare
+    orthograd compare --model cnn_batchnorm --out batchnorm
+    orthograd compare --candidate label_smoothing
+    orthograd compare --first-seed 10 --out again
+    orthograd compare --model mypackage.nets:small --dataset mypackage.data:mine
+    orthograd compare --dataset cifar10 --seeds 20 --device cuda --corruptions
+    orthograd compare --executor ray --address auto --seeds 100
+    """
+    require("matplotlib", "PIL", "numpy", "safetensors", "scipy")
+    if executor == "ray":
+        require("ray", extra="ray")
+    given = {
+        "model": model,
+        "labels_per_class": labels_per_class,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "optimizer": optimizer,
+        "learning_rate": learning_rate,
+        "schedule": schedule,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
+        "augmentation": augmentation,
+        "device": device,
+        "precision": precision or ("tf32" if device == "cuda" else None),
+        "shifts": "cifar10c" if corruptions else None,
+    }
+    from .comparison import Failures, Place, compared  # with torch, which help does not wait for
+
+    try:
+        base = config_of(dataset, given)
+        place = Place(executor, workers, address=address, gpus_per_run=gpus_per_run)
+        counted = range(first_seed, first_seed + seeds)
+        code = compared(base, (baseline, candidate), seeds=counted, folder=out, place=place, dry_run=dry_run)
+    except Failures as error:
+        typer.echo(f"orthograd compare: {error}", err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(code)
+
+
+def config_of(dataset: str, given: dict[str, Any]) -> Config:
+    """The recipe of the data set with what was given in its place; what would be ignored is refused."""
+    config = dataclasses.replace(recipe(dataset), **{name: value for name, value in given.items() if value is not None})
+    if config.optimizer != "sgd":
+        refuse_ignored({"--momentum": given["momentum"] is not None}, f"with the optimizer {config.optimizer}")
+    return config

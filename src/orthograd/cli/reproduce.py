@@ -1,0 +1,111 @@
+"""The command ``orthograd reproduce``: the paper's experiments, run again, each number beside the paper's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional, TypeAlias
+
+import typer
+
+from ..imports import require
+from ..paper.experiments import GROUPS
+from .options import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
+
+# typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
+Whole: TypeAlias = Optional[int]  # noqa: UP045
+Number: TypeAlias = Optional[float]  # noqa: UP045
+Text: TypeAlias = Optional[str]  # noqa: UP045
+Folder: TypeAlias = Optional[Path]  # noqa: UP045
+SMALLER = "A smaller try (no longer the paper's setting)"
+
+
+def reproduce(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help=f"{', '.join(GROUPS['paper'])}; beyond the paper {', '.join(GROUPS['beyond'])}; the figures "
+            "reliability and overtrained; or paper, beyond, all.",
+        ),
+    ],
+    seeds: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=2, max=10_000, help="Seeds of each arm.")] = None,
+    epochs: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=1)] = None,
+    model: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="Another network, as in compare.")] = None,
+    dataset: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="Another data set, as in compare.")] = None,
+    labels_per_class: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=0, help="0: all.")] = None,
+    shifts: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="none, simple or cifar10c.")] = None,
+    device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cuda: one GPU, several runs at once; or cpu.")] = (
+        "cuda"
+    ),
+    precision: Annotated[
+        Text,
+        typer.Option(
+            rich_help_panel=WHERE,
+            help="Of a GPU: float32, tf32, bf16; if not given, tf32 for table 1 and bf16 for most others.",
+        ),
+    ] = None,
+    workers: Workers = None,
+    executor: Executor = "local",
+    address: Address = None,
+    gpus_per_run: GPUsPerRun = None,
+    minutes: Annotated[
+        Number, typer.Option(rich_help_panel=WHERE, min=0, help="Stop training after so long, and go on next time.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(rich_help_panel=WHERE, help="Folder for the page, the tables and the runs.")
+    ] = Path("reproduction"),
+    export: Annotated[
+        Folder,
+        typer.Option(
+            rich_help_panel=WHERE,
+            help="Folder of small files of records: what is there is not run again, what is new is added.",
+        ),
+    ] = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Train nothing; make all files from what is there.")] = (
+        False
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the GPU time that it needs.")] = (False),
+) -> None:
+    """Run the paper's experiments again, and set every number of the paper beside ours.
+
+    What is finished is never done again, whichever experiment asked for it:
+    table1, temperature and corruption are about the same runs. Stop with
+    Ctrl-C and repeat the command to go on.
+
+    orthograd reproduce all --dry-run
+    orthograd reproduce table1 precision --minutes 30
+    orthograd reproduce paper --export docs/results/reproduction
+    orthograd reproduce table1 --seeds 2 --epochs 2 --device cpu --shifts none
+    orthograd reproduce paper --executor ray --address auto --gpus-per-run 0.25
+    """
+    require("numpy", "safetensors", "scipy")
+    if executor == "ray":
+        require("ray", extra="ray")
+    from ..paper.settings import Scale
+    from .comparison import (
+        Failures,
+        Place,  # with torch, which help does not wait for
+    )
+    from .reproduction import Request, reproduced
+
+    try:
+        if rebuild:
+            training = {"--workers": workers is not None, "--minutes": minutes is not None}
+            training |= {"--executor": executor != "local", "--dry-run": dry_run}
+            refuse_ignored(training, "with --rebuild, which trains nothing")
+        place = Place(executor, workers, address=address, gpus_per_run=gpus_per_run)
+        scale = Scale(
+            seeds=seeds,
+            epochs=epochs,
+            model=model,
+            dataset=dataset,
+            labels_per_class=labels_per_class,
+            shifts=shifts,
+            device=None if device == "cuda" else device,
+            precision=precision,
+        )
+        code = reproduced(Request(tuple(names), scale, out, export, place, minutes, rebuild), dry_run=dry_run)
+    except Failures as error:
+        typer.echo(f"orthograd reproduce: {error}", err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(code)

@@ -1,0 +1,200 @@
+"""How `orthograd reproduce` goes about it: plan, train what is missing, and make every file from the records."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
+from operator import attrgetter
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ..lab.comparison.output import write_text
+from ..lab.comparison.values import duration
+from ..lab.jobs.files import config_hash
+from ..lab.jobs.grid import Grid
+from ..lab.jobs.jobs import ExperimentError, Failure
+from ..lab.jobs.store import Store
+from ..lab.training.config import Config
+from ..lab.training.task import check_names
+from ..paper.blocks import Picture, as_markdown
+from ..paper.contents import contents
+from ..paper.cost import MEASURED, Rates, rates
+from ..paper.evidence import Evidence, runs_of
+from ..paper.experiments import Experiment, named, runs_in_order
+from ..paper.page import as_page
+from ..paper.parts import part_of
+from ..paper.settings import Scale
+from .comparison import INTERRUPTED, Failures, Place, executed, executor_for, exit_code, require_device, trial
+from .progress import TimeIsUp, interrupted_after
+
+__all__ = ["INCOMPLETE", "Failures", "Request", "reproduced"]
+
+INCOMPLETE = 3
+"""The exit code when the minutes were up before all runs were done."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for: experiments or groups, at which scale, and where things lie."""
+
+    names: tuple[str, ...]
+    scale: Scale
+    folder: Path
+    export: Path | None = None
+    place: Place = field(default_factory=Place)
+    minutes: float | None = None
+    is_rebuild: bool = False
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        """The experiments of these names."""
+        return named(*self.names)
+
+    @property
+    def store(self) -> Store:
+        """Where runs lie."""
+        return Store(self.folder / "runs")
+
+    def evidence(self) -> Evidence:
+        """The records there are now, in the store and among those that were exported."""
+        return Evidence.of(self.scale, store=self.store, folder=self.export)
+
+    def missing(self, evidence: Evidence) -> list[list[Config]]:
+        """The runs still to be done: experiment by experiment, in these precision by precision.
+
+        Experiments in a row that train the same network are one group, so that the GPU stays full between them.
+        """
+        planned = runs_in_order(self.experiments, self.scale).values()
+        runs = chain.from_iterable(sorted(runs, key=attrgetter("precision")) for runs in planned)
+        missing = (run for run in runs if config_hash(run.as_dict()) not in evidence.records)
+        return [list(group) for _, group in groupby(missing, attrgetter("network"))]
+
+
+def reproduced(request: Request, *, dry_run: bool) -> int:
+    """Do all that the command does; its exit code."""
+    console = Console(markup=False, emoji=False)  # folders are printed as they are named
+    if request.export is not None and replace(request.scale, seeds=None) != Scale():
+        chosen = (request.scale.device, request.scale.precision)
+        told = dict.fromkeys([*request.scale.departures, *(f"{name} for all" for name in chosen if name)])
+        raise ValueError(f"expected the paper's setting, on a GPU, for records to export, got {', '.join(told)}")
+    if request.scale.has_one_precision and "precision" in request.names:
+        given = "a CPU" if request.scale.device == "cpu" else f"--precision {request.scale.precision}"
+        raise ValueError(f"expected a GPU and no --precision where float32, tf32 and bf16 are compared, got {given}")
+    if request.export is not None and request.export.exists() and not request.export.is_dir():
+        raise ValueError(f"{request.export}: expected a folder of records, got a file")
+    evidence = request.evidence()
+    if dry_run:
+        for group in request.missing(evidence):
+            check_names(group[0])
+        print_reproduction_plan(console, request.experiments, evidence)
+        return 0
+    if request.scale.departures:
+        console.print(f"Not the paper's setting: {', '.join(request.scale.departures)}.", soft_wrap=True)
+    if request.is_rebuild and not evidence.records:
+        places = " or ".join(str(place) for place in (request.store.folder, request.export) if place is not None)
+        raise ValueError(f"expected records of finished runs to make a page of in {places}, got none")
+    missing = request.missing(evidence)
+    runs = sum(map(len, runs_in_order(request.experiments, request.scale).values()))
+    console.print(f"{', '.join(request.names)}: {runs} runs, {runs - sum(map(len, missing))} of them done.")
+    code = 0 if request.is_rebuild else _trained(console, request, missing)
+    if code != INTERRUPTED:
+        _write(console, request)
+    return code
+
+
+def _trained(console: Console, request: Request, groups: Sequence[list[Config]]) -> int:
+    """Train what is missing; nothing is begun where any of it cannot be."""
+    for group in groups:
+        require_device(group[0], request.place)
+        trial(group[0])
+
+    def train() -> int:
+        failures: list[Failure] = []
+        code = 0
+        try:
+            with interrupted_after(request.minutes) as look:
+                for group in groups:
+                    grid = Grid(config.as_dict() for config in group)
+                    try:
+                        executed(console, grid, request.store, executor_for(group[0], request.place), look)
+                    except ExperimentError as error:  # the others shall not wait for someone to look
+                        failures += error.failures
+        except TimeIsUp:
+            print("The minutes are up. Nothing is lost: the same command goes on from here.", file=sys.stderr)
+            code = INCOMPLETE
+        if failures:
+            raise ExperimentError(failures, sum(map(len, groups)))
+        return code
+
+    return exit_code(train)
+
+
+def _write(console: Console, request: Request) -> None:
+    pass  # with scipy: not before the workers have ended
+
+    if request.export is not None:
+        whole = Evidence.of(Scale(), store=request.store, folder=request.export)
+        for path in whole.write(request.export, request.experiments):
+            console.print(f"Records: {path}", soft_wrap=True)
+    written = write_reproduction(request.evidence(), request.experiments, request.folder, records=request.export)
+    console.print(f"The page: {written[0]}", soft_wrap=True)
+    console.print(f"Also written: {', '.join(path.name for path in written[1:])}", soft_wrap=True)
+
+
+def print_reproduction_plan(console: Console, experiments: Sequence[Experiment], evidence: Evidence) -> None:
+    """A line for each experiment; runs that an earlier line counts are not counted again."""
+    speed, seen = rates(evidence.records.values()), set[str]()
+    table = Table("experiment", "runs", "done", "shared with the above", "missing", "time", title="The plan")
+    whole: list[Config] = []
+    for experiment in experiments:
+        configs = runs_of(experiment, evidence.scale)
+        left = [config for name, config in configs.items() if name not in evidence.records and name not in seen]
+        shared = sum(name in seen for name in configs)
+        done = sum(name in evidence.records and name not in seen for name in configs)
+        cells = [len(configs), done, shared, len(left)]
+        table.add_row(experiment.name, *map(str, cells), time_of(left, speed))
+        whole += left
+        seen.update(configs)
+    console.print(table)
+    console.print(
+        f"{len(whole)} runs to do. Time on the GPU: {time_of(whole, speed)} ({speed.source}).", soft_wrap=True
+    )
+    if not MEASURED[0].is_file():
+        console.print(f"In the repository, where {MEASURED[0]} lies, more is known of the time.", soft_wrap=True)
+    if evidence.scale.departures:
+        console.print(f"Not the paper's setting: {', '.join(evidence.scale.departures)}.", soft_wrap=True)
+
+
+def time_of(configs: Sequence[Config], speed: Rates) -> str:
+    """What runs take together; "?" for those that nothing is known of.
+
+    >>> time_of([], Rates({}, {}, ""))
+    'none'
+    """
+    known = [seconds for config in configs if (seconds := speed.seconds(config)) is not None]
+    unknown = len(configs) - len(known)
+    text = duration(sum(known)) if known else "" if unknown else "none"
+    return f"{text} + ? for {unknown} runs".removeprefix(" + ") if unknown else text
+
+
+def write_reproduction(
+    evidence: Evidence, experiments: Sequence[Experiment], folder: Path, *, records: Path | None = None
+) -> list[Path]:
+    """Write reproduction.html and .md about everything, tables/NAME.md of these experiments, and figures.
+
+    Files of records, if any, lie in the folder ``records``.
+    """
+    blocks = contents(evidence, records=None if records is None else Path(os.path.relpath(records, folder)).as_posix())
+    texts = {
+        "reproduction.html": as_page(blocks),
+        "reproduction.md": as_markdown(blocks, figures="figures"),
+        **{f"figures/{block.name}": block.svg for block in blocks if isinstance(block, Picture)},
+    }
+    for experiment in experiments:
+        texts[f"tables/{experiment.name}.md"] = as_markdown(part_of(experiment, evidence), figures="../figures")
+    return [write_text(folder / name, text) for name, text in texts.items()]

@@ -1,0 +1,103 @@
+"""The command ``orthograd theory``: the paper's theorems, tried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from ..imports import require
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NAMES = "convergence, wandering, length, renormalization, boundary"
+
+
+def theory(
+    out: Annotated[Path, typer.Option(help="Folder for the figures and theory.json.")] = Path("theory"),
+    only: Annotated[Optional[str], typer.Option(help=f"One of {NAMES}; all if not given.")] = None,  # noqa: UP045 typer reads it on 3.10
+    document: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(exists=True, dir_okay=False, help="Also write the tables into this Markdown file, at its marks."),
+    ] = None,
+) -> None:
+    """Try what the paper's theorems say: on small problems, in float64, on the CPU, in about a minute.
+
+    Prints each statement with what was measured and the bound it must keep,
+    and draws a figure for each theorem. Exits with 1 if one does not hold.
+
+    orthograd theory
+    orthograd theory --only wandering --out somewhere
+    """
+    require("matplotlib", "PIL", "numpy")
+    import torch
+    from rich.console import Console
+
+    from .. import __version__
+    from ..paper.theory.suite import as_record, demonstrated
+
+    torch.set_num_threads(1)  # everything is small: more threads would only wait for each other
+    console, found = Console(), []
+    try:
+        _check_places(only, out, document)
+        for demonstration in demonstrated(only):
+            found.append(demonstration)
+            record = as_record([demonstration], __version__)
+            console.print(_table(record["demonstrations"][0]))
+        written = _written(as_record(found, __version__), out, document)
+    except (ValueError, OSError) as error:
+        typer.echo(f"orthograd theory: {error}", err=True)
+        raise typer.Exit(2) from None
+    for path in written:
+        typer.echo(str(path))
+    if not all(statement.holds for demonstration in found for statement in demonstration.statements):
+        raise typer.Exit(1)
+
+
+def _check_places(only: str | None, folder: Path, document: Path | None) -> None:
+    """Refuse what could not be written to, before minutes of work."""
+    from ..paper.theory.document import with_tables
+    from ..paper.theory.suite import DEMONSTRATIONS
+
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: expected a folder, got a file")
+    if document is not None:
+        empty = [{"name": name, "statements": []} for name in DEMONSTRATIONS if only in (None, name)]
+        with_tables(document.read_text(encoding="utf-8"), {"demonstrations": empty})
+
+
+def _table(demonstration: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        "statement", "measured", "value", "bound", "holds", title=demonstration["title"], title_justify="left"
+    )
+    before = ""
+    for row in demonstration["statements"]:
+        says = "″" if row["says"] == before else row["says"]
+        holds = "yes" if row["holds"] else "[red]no[/red]"
+        table.add_row(says, row["measured"], f"{row['value']:.3g}", f"{row['relation']} {row['bound']:.3g}", holds)
+        before = row["says"]
+    return table
+
+
+def _written(record: dict[str, Any], folder: Path, document: Path | None) -> list[Path]:
+    """The record and the figures in the folder, and the tables of the document; what was written."""
+    from ..figures.style import save_figure
+    from ..paper.theory.document import with_tables
+    from ..paper.theory.figures import FIGURES
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / "theory.json"]
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+    paths[0].write_text(text.replace('{"name"', '\n{"name"').replace('{"says"', '\n{"says"') + "\n", encoding="utf-8")
+    for found in record["demonstrations"]:
+        paths.append(folder / f"{found['name']}.png")
+        save_figure(FIGURES[found["name"]](found["curves"]), paths[-1])
+    if document is not None:
+        document.write_text(with_tables(document.read_text(encoding="utf-8"), record), encoding="utf-8")
+        paths.append(document)
+    return paths

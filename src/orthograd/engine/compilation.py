@@ -1,0 +1,68 @@
+"""Triton and CUDA graphs, as far as engines must know them: whether Triton is here, kernels compiled ahead, captures."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+
+_OWN = threading.local()
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> Any:
+    """``kernel[grid](*arguments, **options)``; inside `compiled_ahead` the kernel is compiled and not launched."""
+    wanted: list[Any] | None = getattr(_OWN, "wanted", None)
+    if wanted is None:
+        return kernel[grid](*arguments, **options)
+    wanted.append(kernel.warmup(*arguments, grid=grid, **options))
+    return None
+
+
+@contextmanager
+def compiled_ahead() -> Iterator[None]:
+    """Have the kernels ready that this thread would launch in the block, made side by side; its results are void."""
+    import triton
+
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    device = torch.cuda.current_device() if torch.cuda.is_available() else -1
+    with ThreadPoolExecutor(threads, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
+        _OWN.wanted = wanted = list[Any]()
+        try:
+            # A backward pass would launch from a thread of its own.
+            with triton.AsyncCompileMode(pool), torch.autograd.set_multithreading_enabled(False):
+                yield
+        finally:
+            _OWN.wanted = None
+        list(pool.map(_load, {id(kernel): kernel for kernel in wanted}.values()))
+
+
+def _load(kernel: Any) -> None:
+    """On the GPU, with what calls it, which a C compiler makes: otherwise that is done before the first launch."""
+    if hasattr(kernel, "result"):
+        kernel = kernel.result()
+    if kernel is not None:
+        _ = kernel.run
+
+
+OLDEST = (3, 5)
+
+
+@cache
+def has_triton() -> bool:
+    """Whether there is one that the kernels are known to compile with."""
+    try:
+        import triton
+    except ImportError:
+        return False
+    return tuple(map(int, triton.__version__.split(".")[:2])) >= OLDEST
+
+
+def is_capturing() -> bool:
+    """Whether what the current stream is given now becomes part of a graph, and is not done yet."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

@@ -1,0 +1,1 @@
+"""Figures by matplotlib: reliability diagrams, curves over severity, heat maps."""

@@ -1,0 +1,1 @@
+"""Train networks and compare methods. Needs ``orthograd[lab]``."""

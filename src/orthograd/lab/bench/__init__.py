@@ -1,0 +1,1 @@
+"""What `orthograd bench` measures: ratios from interleaved runs; seconds of long work alone."""

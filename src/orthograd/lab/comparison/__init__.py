@@ -1,0 +1,1 @@
+"""Records of runs in; tables, page and files out."""

@@ -1,0 +1,111 @@
+"""The table of a comparison as text: Markdown, LaTeX and CSV, of the same cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+from ...calibration import CONVENTIONS
+from ...statistics import Comparison, ComparisonTable
+
+TITLES = {
+    "top1_accuracy": "accuracy, %",
+    "top5_accuracy": "top-5 accuracy, %",
+    "loss": "loss",
+    "ece": "ECE",
+    "brier": "Brier score",
+    "entropy": "entropy",
+    "max_softmax": "confidence",
+    "max_logit": "max |logit|",
+    "logit_variance": "logit variance",
+    "confidence_accuracy_correlation": "confidence–accuracy",
+    "smooth_ece": "smooth ECE",
+    "aurc": "AURC",
+}
+"""What people call the metrics that are compared, in the order of the table."""
+
+TEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    **{sign: f"\\{sign}" for sign in "&%$#_"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "⊥": r"$\perp$",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "–": "--",
+}
+
+
+def header(baseline: str, candidate: str) -> list[str]:
+    """Names of the columns."""
+    return ["metric", baseline, candidate, "difference, 95 %", "d, 95 %", "p", "p, Holm", "verdict"]
+
+
+def rows(table: ComparisonTable) -> list[list[str]]:
+    """A row of text for each metric."""
+    return [cells(row) for row in table]
+
+
+def cells(row: Comparison) -> list[str]:
+    """What the columns of `header` say of one metric."""
+    digits = CONVENTIONS[str(row.metric)].digits
+    low, high = row.interval
+    exact = row.cohens_d.exact
+    return [
+        str(row.metric),
+        f"{row.baseline.mean:.{digits}f} ± {row.baseline.sd:.{digits}f}",
+        f"{row.candidate.mean:.{digits}f} ± {row.candidate.sd:.{digits}f}",
+        f"{row.difference:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})",
+        f"{row.cohens_d.value:+.2f} ({exact.low:+.2f} to {exact.high:+.2f})",
+        f"{row.p:.2g}",
+        f"{row.corrected_p:.2g}",
+        row.verdict,
+    ]
+
+
+def markdown(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
+    """The table for a README or an issue."""
+    lines = [header(baseline, candidate), ["---"] * 8, *rows(table)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def as_csv(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
+    """The table for a spreadsheet."""
+    return csv_text([header(baseline, candidate), *rows(table)])
+
+
+def csv_text(lines: list[list[str]]) -> str:
+    """Rows of cells as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def latex(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
+    r"""The table for a paper, as wide as its text; it needs \usepackage{booktabs,graphicx}.
+
+    For room it leaves out the interval of d, and p before its correction.
+    """
+    titled = [[TITLES[line[0]], *line[1:]] for line in rows(table)]
+    names = header(baseline, candidate)
+    narrow = [[*names[:4], "d", *names[6:]], *([*line[:4], line[4].split()[0], *line[6:]] for line in titled)]
+    lines = [" & ".join(map(tex, line)) + r" \\" for line in narrow]
+    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
+    return f"\\noindent\\resizebox{{\\linewidth}}{{!}}{{%\n\\begin{{tabular}}{{lrrrrrl}}\n{body}\n\\end{{tabular}}}}\n"
+
+
+def tex(text: str) -> str:
+    r"""Text as LaTeX: signs escaped, and minus signs and exponents in mathematics.
+
+    >>> print(tex("⊥Grad, 95 %"), tex("-0.5 (+0.1 to +0.2)"), tex("8.2e-05"))
+    $\perp$Grad, 95 \% $-$0.5 (+0.1 to +0.2) $8.2 \cdot 10^{-5}$
+    """
+    escaped = "".join(TEX.get(sign, sign) for sign in text)
+    escaped = re.sub(r"(?<![\w.])-(?=\d|inf)", "$-$", escaped)
+    return re.sub(r"\b(\d[\d.]*)e([+-]\d+)\b", lambda found: f"${found[1]} \\cdot 10^{{{int(found[2])}}}$", escaped)

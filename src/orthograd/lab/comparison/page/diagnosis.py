@@ -1,0 +1,197 @@
+"""Where ⊥Grad acts: how much of each parameter's gradient is radial, and how its norm grew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..pair import ArmPair
+from ..values import Record, is_number
+from .figure import ARMS, entry, figure, table
+from .markup import Markup, joined, tag
+from .panel import Frame, bottom_axis, drawing, panel
+from .scale import Scale
+
+DRAWN, ROW, LONGEST = 12, 26, 15  # parameters, units of the drawing, letters of a name
+KINDS = {
+    "invariant": "scale-invariant",
+    "rows invariant": "scale-invariant, each row",
+    "idle": "no effect on the loss",
+    "outputs": "rescales the outputs",
+    "part of outputs": "rescales a part of the outputs",
+    "function": "changes the function",
+}
+MEANINGS = {
+    "scale-invariant": "halved or doubled, the parameter gives the same loss, as in front of a normalisation. Its "
+    "gradient has no radial part, and ⊥Grad leaves it as it is. “Each row”: every filter by itself.",
+    "no effect on the loss": "whatever its value, as of a bias in front of a batch norm. Its gradient is rounding.",
+    "rescales the outputs": "in proportion, all of them or a part: a last layer. Its radial gradient makes the network "
+    "surer or less sure and changes little else. This is what ⊥Grad is after.",
+    "changes the function": "a layer within the network. Its radial gradient rescales it, which reaches the outputs "
+    "through the layers above.",
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter as the mean over the seeds: both arms start alike, and end each in its own way."""
+
+    name: str
+    kind: str | None
+    start: Part
+    ends: tuple[Part, Part]
+
+    @property
+    def share(self) -> float:
+        """Of the whole gradient's energy at the end, in the arm where it is larger: what it is sorted by."""
+        return max((end.share or 0.0 for end in self.ends), default=0.0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Numbers of a parameter at one time; None where a run has none."""
+
+    radial: float | None
+    share: float | None
+    norm: float | None
+
+
+def section(pair: ArmPair, names: tuple[str, str]) -> Markup | None:
+    """A figure and a table; None where the records know nothing of it or tell of different networks."""
+    found = parameters_of(pair)
+    if not found:
+        return None
+    samples = pair.baseline[0]["diagnosis"]["samples"]
+    introduction = tag(
+        "p",
+        "The radial part of a gradient points along its weight and only rescales it. ⊥Grad takes it out, so it acts "
+        f"where that part is large. Measured on {samples:,} training images before the first step and after the last; "
+        "the mean over the seeds. What the size of a parameter is for was found by halving and doubling it.",
+    )
+    drawn = [one for one in found if one.kind != "idle"][:DRAWN]
+    return joined(introduction, _figure(drawn, names) if drawn else None, _table(found, names), _glossary())
+
+
+def parameters_of(pair: ArmPair) -> list[Parameter]:
+    """All parameters, the most radial gradient first; none where a record has no diagnosis."""
+    parts = [record.get("diagnosis") for record in pair.records]
+    if not all(parts) or len({tuple(sorted(part["parameters"])) for part in parts if part}) > 1:
+        return []
+    found = [_parameter(name, pair) for name in pair.baseline[0]["diagnosis"]["parameters"]]
+    return sorted(found, key=lambda parameter: -parameter.share)
+
+
+def _parameter(name: str, pair: ArmPair) -> Parameter:
+    kinds = Counter(record["diagnosis"]["parameters"][name]["kind"] for record in pair.records)
+    kind = sorted(kinds.items(), key=lambda item: (-item[1], str(item[0])))[0][0]
+    ends = _part(pair.baseline, name, "end"), _part(pair.candidate, name, "end")
+    return Parameter(name, kind, _part(pair.records, name, "start"), ends)
+
+
+def _part(records: Sequence[Record], name: str, when: str) -> Part:
+    found = [record["diagnosis"]["parameters"][name][when] for record in records]
+    return Part(*(_mean(found, key) for key in ("radial", "share", "norm")))
+
+
+def _mean(found: Sequence[Any], key: str) -> float | None:
+    values = [part[key] for part in found if part is not None and is_number(part[key])]
+    return sum(values) / len(values) if len(values) == len(found) else None
+
+
+def _figure(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
+    samples = [
+        entry(_bar(2, 26, 7, look), f"{name}, after the last step") for look, name in zip(ARMS, names, strict=True)
+    ]
+    start = entry(tag("line", class_="whisker", x1=14, x2=14, y1=1, y2=13), "before the first step")
+    return figure(
+        "radial",
+        title="Radial share of each parameter’s gradient",
+        words="Of the energy of its gradient, how much lies along the weight. "
+        "From the top those with the largest part in the whole gradient.",
+        legend=[*samples, start],
+        panels=[_panel(found, names)],
+        numbers=[_numbers(found, names)],
+        columns="one",
+    )
+
+
+def _panel(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
+    frame = Frame(width=360, height=48 + ROW * len(found), left=112, right=16, top=4)
+    x = Scale(0, 100, *frame.x)
+    words = "; ".join(f"{one.name} {' and '.join(_percent(end.radial) for end in one.ends)}" for one in found)
+    picture = drawing(
+        "radial-shares",
+        frame,
+        (tag("line", class_="grid", x1=x(at), x2=x(at), y1=frame.y[0], y2=frame.y[1]) for at in (25, 50, 75, 100)),
+        bottom_axis(frame, [(x(at), f"{at}") for at in (0, 25, 50, 75, 100)], label="radial share, %"),
+        *(mark for i, one in enumerate(found) for mark in _marks(one, frame.top + ROW * (i + 0.5), x)),
+        title="Radial share of gradients after training",
+        description=f"Under {names[0]} and under {names[1]}: {words}.",
+    )
+    return panel("radial share", "upper bar of each pair: " + names[0], picture)
+
+
+def _marks(one: Parameter, y: float, x: Scale) -> Iterator[Markup]:
+    yield tag("text", _short(one.name), x=x(0) - 6, y=y, dy="0.35em", class_="right")
+    for end, look, middle in zip(one.ends, ARMS, (y - 4, y + 4), strict=True):
+        if end.radial is not None:
+            yield _bar(x(0), x(100 * end.radial), middle, look)
+    if one.start.radial is not None:
+        at = x(100 * one.start.radial)
+        yield tag("line", class_="whisker", x1=at, x2=at, y1=y - 10, y2=y + 10)
+
+
+def _bar(start: float, end: float, middle: float, look: str) -> Markup:
+    return tag("rect", class_=f"mark {look}", x=start, y=middle - 3.5, width=max(0.6, end - start), height=7)
+
+
+def _numbers(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
+    header = ["parameter", "start", *names]
+    rows = [[one.name, *(_percent(part.radial) for part in (one.start, *one.ends))] for one in found]
+    return table("Radial share of the gradient, %", header, rows, label="Radial share of the gradient")
+
+
+def _table(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
+    header = [
+        "parameter",
+        *(f"{what}, {when}" for what in ("radial", "norm") for when in ("start", *names)),
+        "its size",
+    ]
+    rows = [
+        [
+            one.name,
+            # The angle of a gradient that is rounding says nothing.
+            *("–" if one.kind == "idle" else _percent(part.radial) for part in (one.start, *one.ends)),
+            *(_norm(part.norm) for part in (one.start, *one.ends)),
+            KINDS.get(str(one.kind), "not measured"),
+        ]
+        for one in found
+    ]
+    caption = "Every parameter: radial share of its gradient, norm of its weight, and what its size is for"
+    return table(caption, header, rows, label="Every parameter")
+
+
+def _glossary() -> Markup:
+    pairs = (joined(tag("dt", name), tag("dd", meaning)) for name, meaning in MEANINGS.items())
+    return tag("details", tag("summary", "What the size of a parameter can be for"), tag("dl", pairs))
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "–"
+    return "< 0.01 %" if 0 < share < 1e-4 else f"{100 * share:.3g} %"
+
+
+def _norm(norm: float | None) -> str:
+    return "–" if norm is None else f"{norm:.3g}"
+
+
+def _short(name: str) -> str:
+    """The end of a name, which tells layers apart.
+
+    >>> _short("features.layer4.1.conv2.weight")
+    '….1.conv2.weight'
+    """
+    return name if len(name) <= LONGEST else f"…{name[-LONGEST:]}"

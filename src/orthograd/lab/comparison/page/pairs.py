@@ -1,0 +1,152 @@
+"""Every seed as a pair: a line from its value under the baseline to that under the candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ....calibration import CONVENTIONS
+from .. import values
+from ..formats import TITLES
+from ..pair import ArmPair
+from ..values import Metrics, Record
+from .figure import ARMS, arm_entries, entry, figure, table
+from .markup import Markup, joined, tag
+from .panel import Frame, bottom_axis, curve, drawing, left_axis, listed_points, marker, panel
+from .scale import around
+
+MAIN = ("ece", "loss", "top1_accuracy", "max_softmax", "brier", "entropy")
+FRAME = Frame(height=220, bottom=28)
+LONGEST = 15  # letters
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One metric of every seed in both arms."""
+
+    metric: str
+    seeds: Sequence[int]
+    baseline: Sequence[float]
+    candidate: Sequence[float]
+
+    @property
+    def arms(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Both, the baseline first."""
+        return self.baseline, self.candidate
+
+    @property
+    def each(self) -> list[tuple[float, float]]:
+        """Seed by seed."""
+        return list(zip(self.baseline, self.candidate, strict=True))
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Of both arms."""
+        return sum(self.baseline) / len(self.seeds), sum(self.candidate) / len(self.seeds)
+
+    @property
+    def count(self) -> str:
+        """How many seeds moved which way, told of the larger side."""
+        lower, higher = (self.ways.count(way) for way in ("lower", "higher"))
+        many, word = (lower, "lower") if lower >= higher else (higher, "higher")
+        return f"{many} of {len(self.seeds)} seeds {word}"
+
+    @property
+    def ways(self) -> list[str]:
+        """Which way each seed moved."""
+        return [("lower", "the same", "higher")[1 + (after > before) - (after < before)] for before, after in self.each]
+
+    def shown(self, value: float) -> str:
+        """A value as the table prints it."""
+        return f"{value:.{CONVENTIONS[self.metric].digits}f}"
+
+
+def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+    """The figures of clean and of shifted images."""
+    parts = [_figure(pair, names, "clean", "On clean test images", values.clean)]
+    if pair.is_shifted:
+        title = "On shifted test images, the mean over all shifts and severities"
+        parts.append(_figure(pair, names, "shifted", title, values.shifted))
+    introduction = tag(
+        "p",
+        "Both runs of a seed learn from the same images, from the same initial weights and in the same order. "
+        "Each line is a seed: the more of them slope the same way, the less it can be luck.",
+    )
+    return joined(introduction, parts)
+
+
+def pairs_of(pair: ArmPair, metrics_of: Callable[[Record], Metrics]) -> Iterator[Pairs]:
+    """The main metrics that are numbers in every run."""
+    for metric in MAIN:
+        arms = [[metrics_of(record)[metric] for record in arm] for arm in (pair.baseline, pair.candidate)]
+        if all(values.is_number(value) for arm in arms for value in arm):
+            yield Pairs(metric, pair.seeds, *arms)
+
+
+def _figure(
+    pair: ArmPair, names: tuple[str, str], key: str, title: str, metrics_of: Callable[[Record], Metrics]
+) -> Markup:
+    found = list(pairs_of(pair, metrics_of))
+    samples = [
+        entry(tag("line", class_=_look(way), x1=1, x2=27, y1=7, y2=7), f"a seed that is {way} under {names[1]}")
+        for way in ("lower", "higher", "the same")
+        if any(way in pairs.ways for pairs in found)
+    ]
+    return figure(
+        f"pairs-{key}",
+        title=title,
+        words=f"To the left {names[0]}, to the right {names[1]}; means in bold.",
+        legend=[*arm_entries(names, has_lines=False), *samples],
+        panels=(_panel(key, pairs, names) for pairs in found),
+        numbers=[_numbers(title, found, names)],
+        columns="three",
+    )
+
+
+def _panel(key: str, pairs: Pairs, names: tuple[str, str]) -> Markup:
+    better = CONVENTIONS[pairs.metric].better
+    title = TITLES[pairs.metric]
+    before, after = map(pairs.shown, pairs.means)
+    words = f"Mean {before} under {names[0]}, {after} under {names[1]}; {pairs.count}."
+    picture = drawing(
+        f"pairs-{key}-{pairs.metric}", FRAME, *_marks(pairs, names), title=f"{title}, seed by seed", description=words
+    )
+    return panel(title, pairs.count + (f"; {better} is better" if better else ""), picture)
+
+
+def _marks(pairs: Pairs, names: tuple[str, str]) -> Iterator[Markup]:
+    start, end = FRAME.x
+    places = start + 0.29 * (end - start), start + 0.71 * (end - start)
+    scale = around([*pairs.baseline, *pairs.candidate], *FRAME.y)
+    yield left_axis(FRAME, scale)
+    yield bottom_axis(FRAME, zip(places, map(_short, names), strict=True))
+    for seed, ends, way in zip(pairs.seeds, pairs.each, pairs.ways, strict=True):
+        hint = tag("title", f"seed {seed}: {pairs.shown(ends[0])} → {pairs.shown(ends[1])}")
+        points = list(zip(places, map(scale, ends), strict=True))
+        dots = [marker(x, y, look=look, size=2) for (x, y), look in zip(points, ARMS, strict=True)]
+        yield tag("g", hint, tag("polyline", class_=_look(way), points=listed_points(points)), dots)
+    means = list(zip(places, map(scale, pairs.means), strict=True))
+    yield curve(means, look="mean")
+    for (x, y), look, value, side in zip(means, ARMS, pairs.means, ("right", "left"), strict=True):
+        yield marker(x, y, look=look, size=4.5)
+        away = -10 if side == "right" else 10
+        yield tag("text", pairs.shown(value), x=x + away, y=y, dy="0.35em", class_=f"strong halo {side}")
+
+
+def _short(name: str) -> str:
+    """A name that does not run into its neighbour."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+
+
+def _look(way: str) -> str:
+    return f"seed {way.removeprefix('the ')}"
+
+
+def _numbers(title: str, found: Sequence[Pairs], names: tuple[str, str]) -> Markup:
+    header = ["seed", *(f"{TITLES[pairs.metric]}: {name}" for pairs in found for name in names)]
+    rows = [
+        [str(seed), *(pairs.shown(value) for pairs in found for value in pairs.each[i])]
+        for i, seed in enumerate(found[0].seeds)
+    ]
+    means = ["mean", *(pairs.shown(value) for pairs in found for value in pairs.means)]
+    return table(f"{title}: every seed", header, [*rows, means], label=f"{title}: every seed")

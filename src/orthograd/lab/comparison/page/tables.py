@@ -1,0 +1,108 @@
+"""The tables of the comparison, and what their words mean."""
+
+from __future__ import annotations
+
+import re
+
+from ....calibration import CONVENTIONS
+from ....statistics import Comparison, ComparisonTable
+from ..formats import TITLES, cells, header
+from ..pair import MARGINS, ArmPair
+from .figure import table
+from .markup import Markup, joined, tag
+
+CAPTIONS = {
+    "clean": "Clean test images",
+    "shifted": "Shifted test images: the mean over all shifts and severities",
+    "temperature-scaled": "Clean test images after temperature scaling: one number, fitted on held-out images, divides "
+    "all logits of a network",
+}
+SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "undecided": "?", "lower": "↓", "higher": "↑"}
+
+
+def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+    """How to read the tables, the tables, and the definitions."""
+    return joined(
+        _glossary(pair, names),
+        (_table(CAPTIONS[images], found, names) for images, found in pair.tables.items()),
+        _left_out(pair),
+        _definitions(pair),
+    )
+
+
+def _table(caption: str, found: ComparisonTable, names: tuple[str, str]) -> Markup:
+    rows = [_row(row) for row in found]
+    return table(caption, header(*names), rows, label=caption, style="comparison")
+
+
+def _row(row: Comparison) -> list[str]:
+    name, *numbers, word = cells(row)
+    sign = tag("span", SIGNS[row.verdict], aria_hidden="true")
+    return [TITLES[name], *map(number, numbers), tag("span", sign, " ", word, class_=f"verdict {word}")]
+
+
+def number(text: str) -> Markup:
+    """A number, and smaller what says how sure it is."""
+    first, space, rest = typeset(text).partition(" ")
+    return (
+        joined(first, space, tag("small", rest))
+        if rest and first[-1].isdigit() and rest[0] in "±("
+        else joined(first, space, rest)
+    )
+
+
+def typeset(text: str) -> str:
+    """Minus signs and powers of ten as print has them.
+
+    >>> typeset("-0.01 (-0.02 to +0.03)"), typeset("9.3e-07")
+    ('−0.01 (−0.02 to +0.03)', '9.3 × 10⁻⁷')
+    """
+    raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    powers = re.sub(r"e([+-]\d+)", lambda found: " × 10" + str(int(found[1])).translate(raised), text)
+    return powers.replace("-", "−")
+
+
+def _glossary(pair: ArmPair, names: tuple[str, str]) -> Markup:
+    seeds = len(pair.seeds)
+    words = {
+        "ECE": "expected calibration error: how far stated confidence and the share of right answers are apart, on "
+        "average. 0.05 is five percentage points; 0 is perfect.",
+        "± and difference": f"standard deviation over the {seeds} seeds; difference is {names[0]} − {names[1]}, with "
+        "its 95 % interval from the pairs.",
+        "d": "Cohen’s d: the difference in standard deviations of the seeds, with its exact 95 % interval. From about "
+        "0.8 on it is called large.",
+        "p": "how often pairs of seeds would differ this much if there were no difference (paired t-test).",
+        "p, Holm": "the same, corrected for asking about all metrics of a table at once. The verdict goes by it: below "
+        "0.05 counts as a difference.",
+        "equivalent": f"shown to differ by less than what was said beforehand not to matter: {_margins()}.",
+        "undecided": "neither a difference nor equality was shown. More seeds may tell.",
+    }
+    pairs = (joined(tag("dt", name), tag("dd", meaning)) for name, meaning in words.items())
+    return tag("details", tag("summary", "How to read the tables"), tag("dl", pairs), open="")
+
+
+def _margins() -> str:
+    return ", ".join(f"{margin:g} point of {TITLES[name].removesuffix(', %')}" for name, margin in MARGINS.items())
+
+
+def _left_out(pair: ArmPair) -> Markup | None:
+    """Metrics that some run has no number for."""
+    missing = {
+        images: [title for name, title in TITLES.items() if name not in [row.metric for row in found]]
+        for images, found in pair.tables.items()
+    }
+    said = "; ".join(f"{images}: {', '.join(titles)}" for images, titles in missing.items() if titles)
+    return tag("p", f"Left out, as they are undefined or infinite in some run: {said}.") if said else None
+
+
+def _definitions(pair: ArmPair) -> Markup:
+    evaluated = pair.baseline[0].get("evaluated") or {"bins": 10, "classes": 5}
+    numbers = {"bins": evaluated["bins"], "k": min(5, evaluated["classes"])}
+    rows = []
+    for name, title in TITLES.items():
+        found = CONVENTIONS[name]
+        rows.append([title, found.definition.format(**numbers), found.unit or "–", found.better or "neither"])
+    described = table(
+        "What each metric is", ["metric", "definition", "unit", "better"], rows, label="Definitions", style="words"
+    )
+    return tag("details", tag("summary", "What each metric is"), described)

@@ -1,0 +1,154 @@
+"""Two arms over seeds, from the records of their runs: tables, a verdict, and the pairs behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...calibration import CONVENTIONS
+from ...statistics import ComparisonTable, compare_table
+from ..jobs.fingerprints import difference, fingerprint_of
+from . import values
+from .formats import TITLES, as_csv, latex, markdown
+from .values import Metrics, Record, by_severity
+
+__all__ = ["METRICS", "TITLES", "ArmPair", "Record", "as_csv", "by_severity", "latex", "markdown", "verdict"]
+
+METRICS = tuple(TITLES)
+MARGINS = {"top1_accuracy": 1.0}
+"""Differences that were said beforehand not to matter: one point of accuracy."""
+
+
+@dataclass(frozen=True)
+class ArmPair:
+    """The records of a baseline and of a candidate, one of each for every seed, in the order of the seeds."""
+
+    baseline: tuple[Record, ...]
+    candidate: tuple[Record, ...]
+
+    @classmethod
+    def of(cls, records: Iterable[Record], *, baseline: str, candidate: str) -> ArmPair:
+        """Pair the runs that share a seed; a seed that has only one of them is left out."""
+        pairs = _pairs(records, baseline, candidate)
+        if len(pairs) < 2:
+            raise ValueError(f"expected at least 2 seeds of both {baseline} and {candidate}, got {len(pairs)}")
+        return cls(*zip(*pairs, strict=True))
+
+    @classmethod
+    def if_enough(cls, records: Iterable[Record], baseline: str, candidate: str) -> ArmPair | None:
+        """The same; None where fewer than two seeds have both."""
+        pairs = _pairs(records, baseline, candidate)
+        return cls(*zip(*pairs, strict=True)) if len(pairs) > 1 else None
+
+    def of_seeds(self, seeds: Collection[int]) -> ArmPair:
+        """The same with some of the seeds alone."""
+        arms = (self.baseline, self.candidate)
+        return ArmPair(*(tuple(run for run in arm if run["config"]["seed"] in seeds) for arm in arms))
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        """The names of both arms."""
+        return str(self.baseline[0]["config"]["arm"]), str(self.candidate[0]["config"]["arm"])
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in order."""
+        return [record["config"]["seed"] for record in self.baseline]
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All runs, those of the baseline first."""
+        return (*self.baseline, *self.candidate)
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether every run was judged on shifted images too."""
+        return all(values.image_sets(record) for record in self.records)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether every run has a temperature, for which held-out images were left."""
+        return all(record["after_temperature"] is not None for record in self.records)
+
+    @cached_property
+    def tables(self) -> dict[str, ComparisonTable]:
+        """The tables there are, by what the test images are: clean, shifted, temperature-scaled."""
+        found = {"clean": self.clean()}
+        if self.is_shifted:
+            found["shifted"] = self.shifted()
+        if (scaled := self.after_temperature()) is not None:
+            found["temperature-scaled"] = scaled
+        return found
+
+    def clean(self) -> ComparisonTable:
+        """Clean test images, as the networks are."""
+        return self._table(values.clean)
+
+    def shifted(self) -> ComparisonTable:
+        """The mean over all shifts and severities."""
+        return self._table(values.shifted)
+
+    def after_temperature(self) -> ComparisonTable | None:
+        """Clean test images after temperature scaling; None where no held-out images were left."""
+        return self._table(values.after_temperature) if self.is_scaled else None
+
+    def _table(self, metrics_of: Callable[[Record], Metrics]) -> ComparisonTable:
+        known = {}
+        for name in METRICS:
+            arms = tuple([metrics_of(record)[name] for record in arm] for arm in (self.baseline, self.candidate))
+            if all(values.is_number(value) for arm in arms for value in arm):
+                known[name] = (arms[0], arms[1])
+        better = {name: CONVENTIONS[name].better for name in known}
+        margins = {name: margin for name, margin in MARGINS.items() if name in known}
+        return compare_table(known, better=better, margins=margins)
+
+
+def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
+    """What happened, in two sentences: calibration, then accuracy."""
+    ece, accuracy = table["ece"], table["top1_accuracy"]
+    words = {
+        "better": f"{candidate} is better calibrated than {baseline}",
+        "worse": f"{candidate} is worse calibrated than {baseline}",
+        "equivalent": f"{candidate} and {baseline} are equally well calibrated",
+        "undecided": f"{ece.baseline.n} seeds do not decide whether {candidate} is better calibrated than {baseline}",
+    }
+    calibrated = (
+        f"{words[ece.verdict]}: an ECE of {ece.candidate.mean:.3f} against {ece.baseline.mean:.3f} "
+        f"(95 % interval of the difference {ece.interval.low:+.3f} to {ece.interval.high:+.3f}, "
+        f"p = {ece.corrected_p:.2g} corrected for {len(table)} metrics)."
+    )
+    kept = {
+        "better": "Its accuracy is higher",
+        "worse": "Its accuracy is lower",
+        "equivalent": f"Its accuracy is the same within {MARGINS['top1_accuracy']:g} point",
+        "undecided": "Whether its accuracy is the same is undecided",
+    }[accuracy.verdict]
+    return f"{calibrated} {kept}: {accuracy.candidate.mean:.2f} % against {accuracy.baseline.mean:.2f} %."
+
+
+def _pairs(records: Iterable[Record], baseline: str, candidate: str) -> list[tuple[Record, Record]]:
+    """The runs of seeds that both arms have, by seed."""
+    by_arm: dict[str, dict[int, Record]] = {baseline: {}, candidate: {}}
+    for record in records:
+        if record["config"]["arm"] in by_arm:
+            by_arm[record["config"]["arm"]][record["config"]["seed"]] = record
+    seeds = sorted(by_arm[baseline].keys() & by_arm[candidate].keys())
+    pairs = [(by_arm[baseline][seed], by_arm[candidate][seed]) for seed in seeds]
+    _require_alike([record for pair in pairs for record in pair])
+    return pairs
+
+
+def _require_alike(records: Sequence[Record]) -> None:
+    """Refuse runs of different networks or data, between which methods are not all that differs."""
+    for record in records:
+        if words := difference(fingerprint_of(records[0]), fingerprint_of(record)):
+            one, other = (
+                f"{each['hash']} ({each['config']['arm']}, seed {each['config']['seed']})"
+                for each in (records[0], record)
+            )
+            raise ValueError(
+                f"expected runs that share their network and data, got {words}, in the runs {one} and {other}: "
+                "their settings are the same, so the code or the data behind a name have changed in between. "
+                "Runs from before and after need folders of their own"
+            )

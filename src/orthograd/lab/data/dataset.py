@@ -1,0 +1,118 @@
+"""What a data set is: images and labels to learn from, and others to be judged by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from .storage.arrays import digest
+
+DARK = 64
+"""Bytes below which all pixels of a data set are hardly meant to lie."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images (n, channels, height, width) in float32 from 0 to 1 or in uint8, and labels (n,) from 0.
+
+    Networks see (images − mean) / deviation, where these are given for each channel, of images from 0 to 1.
+    """
+
+    name: str
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    classes: int
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            _check(getattr(self, f"{part}_images"), getattr(self, f"{part}_labels"), self.classes, part)
+        for name, given in (("mean", self.mean), ("deviation", self.deviation)):
+            if len(given) not in (0, self.shape[0]) or len(self.mean) != len(self.deviation):
+                raise ValueError(f"expected mean and deviation of {self.shape[0]} channels, got {name} {given}")
+        if not (all(map(math.isfinite, self.mean)) and all(0 < value < math.inf for value in self.deviation)):
+            raise ValueError(f"expected a finite mean and a deviation above 0, got {self.mean} and {self.deviation}")
+        if self.test_images.shape[1:] != self.shape:
+            found = tuple(self.test_images.shape[1:])
+            raise ValueError(f"expected test images of {self.shape} as in training, got {found}")
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of all that networks learn from and are judged by: images, labels, classes, mean and deviation."""
+        parts = (self.train_images, self.train_labels, self.test_images, self.test_labels)
+        hashes = [(str(part.dtype), list(part.shape), digest(part.detach().cpu().numpy())) for part in parts]
+        whole = [hashes, self.classes, list(map(float, self.mean)), list(map(float, self.deviation))]
+        return hashlib.sha256(json.dumps(whole).encode()).hexdigest()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        channels, height, width = self.train_images.shape[1:]
+        return channels, height, width
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Images of this kind, on any device, as networks see them."""
+        values = images.float() / 255 if images.dtype == torch.uint8 else images
+        if not self.mean:
+            return values.clone() if values is images else values  # networks may change what they are given
+        mean, deviation = (values.new_tensor(given).view(-1, 1, 1) for given in (self.mean, self.deviation))
+        return (values - mean) / deviation
+
+    def few(self, per_class: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Training images and labels of a random few of each class, and the positions of the rest."""
+        generator = torch.Generator().manual_seed(seed)
+        chosen = []
+        for label in range(self.classes):
+            members = (self.train_labels == label).nonzero()[:, 0]
+            if len(members) < per_class:
+                raise ValueError(
+                    f"expected {per_class} training images of class {label} of {self.name}, got {len(members)}"
+                )
+            chosen.append(members[torch.randperm(len(members), generator=generator)[:per_class]])
+        rows = torch.cat(chosen)
+        is_left = torch.ones(len(self.train_labels), dtype=torch.bool)
+        is_left[rows] = False
+        return self.train_images[rows], self.train_labels[rows], is_left.nonzero()[:, 0]
+
+
+def _check(images: Tensor, labels: Tensor, classes: int, part: str) -> None:
+    if images.ndim != 4 or images.dtype not in (torch.float32, torch.uint8):
+        raise ValueError(
+            f"expected {part} images (n, channels, height, width) in float32 or uint8, "
+            f"got {images.dtype} {tuple(images.shape)}"
+        )
+    if images.requires_grad or images.device.type != "cpu":
+        raise ValueError(
+            f"expected {part} images without gradients, on the CPU, got {images.device} and "
+            f"requires_grad={images.requires_grad}: images.detach().cpu()"
+        )
+    if len(images):
+        _check_range(images, part)
+    if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
+        raise ValueError(f"expected {len(images)} {part} labels of int64, got {labels.dtype} {tuple(labels.shape)}")
+    if len(labels) == 0 or int(labels.min()) < 0 or int(labels.max()) >= classes:
+        raise ValueError(f"expected {part} labels from 0 to {classes - 1}, got {sorted(set(labels.tolist()))}")
+
+
+def _check_range(images: Tensor, part: str) -> None:
+    """Shifts clamp to 0 … 1, so that other pixels would be cut off, and noise is as strong as suits this range."""
+    low, high = (value.item() for value in images.aminmax())
+    if images.dtype == torch.uint8 and high < DARK:
+        raise ValueError(
+            f"expected {part} images in uint8 from 0 to 255, got none above {high}: scale them to 255, "
+            "or give float32 from 0 to 1"
+        )
+    if images.dtype == torch.float32 and not (low >= 0 and high <= 1):
+        raise ValueError(
+            f"expected {part} images in float32 from 0 to 1, got {low:.9g} to {high:.9g}: divide by the largest value "
+            "that a pixel can have (or give bytes as uint8); to standardize, give mean and deviation to Dataset"
+        )

@@ -1,0 +1,1 @@
+"""Training on one GPU: CUDA graphs, concurrent runs, precision, and SGD in one pass."""

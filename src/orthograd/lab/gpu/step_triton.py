@@ -1,0 +1,163 @@
+"""⊥Grad and the step of SGD as one Triton kernel. Sums run in a fixed order: atomics count programs, and signal."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ...engine.kernels import (
+    CHUNK,
+    END_SLOT,
+    FIRST_SLOT,
+    _chunk,
+    _correction,
+    _load,
+    _load_masked,
+    _merged,
+    _moments,
+    _store,
+)
+
+# Rows of a directory that differ from those of `kernels`: the running mean of gradients, a copy of the weight in fewer
+# bits; how many chunks have been measured, whether the correction is there, and how many chunks have been stepped; and
+# the place of the correction, 0 where nothing is projected.
+MOMENTUM, COPY = tl.constexpr(4), tl.constexpr(5)
+MEASURED, IS_READY, STEPPED = tl.constexpr(8), tl.constexpr(9), tl.constexpr(10)
+CORRECTION = tl.constexpr(11)
+
+
+@triton.jit
+def step_kernel(
+    directory, owners, tensors, measured, table, rate, inertia, decay,
+    MEASURES: tl.constexpr, PROJECTS: tl.constexpr, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr,
+    LARGEST: tl.constexpr, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
+    COPY_TYPE: tl.constexpr, READS_RATE: tl.constexpr,
+):  # fmt: skip
+    """Project gradients and take the step of SGD, many tensors in one launch that writes nothing in between.
+
+    Chunks are numbered, those to be measured first, and ``owners`` has their tensors. The first programs measure these,
+    and the last of a tensor leaves its correction; the others step a chunk each, and wait for it, if it was not there
+    before. For that, programs have to start in the order of their numbers, or what is waited for might never be under
+    way: nothing promises it, and GPUs do it. The step is in float32, like the weights, which was faster on an H200 than
+    float64.
+    """
+    if READS_RATE:  # from a place in memory, where it may change between replays of a graph
+        rate = tl.load(rate)
+    program = tl.program_id(0)
+    is_stepped = program >= measured
+    number = tl.where(is_stepped, program - measured, program)
+    index = tl.load(owners + number)
+    column = directory + index
+    first, end = tl.load(column + FIRST_SLOT * tensors), tl.load(column + END_SLOT * tensors)
+    part, is_measured = number - first, first < measured
+    correction = tl.load(column + CORRECTION * tensors).to(tl.pointer_type(tl.float64))
+    gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
+    if is_stepped:
+        change = 0.0, 0.0, 1.0, False
+        if PROJECTS:
+            if MEASURES:
+                while is_measured & (tl.atomic_add(column + IS_READY * tensors, 0, sem="acquire") == 0):
+                    pass
+            change = _change(correction)
+        start = part * tl.load(column + CHUNK * tensors)
+        momentum = tl.load(column + MOMENTUM * tensors).to(tl.pointer_type(TYPES[1])) + start
+        copy = momentum
+        if COPY_TYPE is not None:
+            copy = tl.load(column + COPY * tensors).to(tl.pointer_type(COPY_TYPE)) + start
+        if ALIGNED:
+            momentum, copy = tl.multiple_of(momentum, 16), tl.multiple_of(copy, 16)
+        places, pace = (gradient, weight, momentum, copy), (rate, inertia, decay)
+        _step(places, length, pace, change, PROJECTS, LARGEST, BLOCK, COPY_TYPE)
+        if MEASURES:  # noqa: SIM102 with `and`, both may be compiled
+            if _is_last(column + STEPPED * tensors, end - first):
+                tl.store(column + IS_READY * tensors, 0)
+    elif MEASURES:
+        _store(table, number, _moments(gradient, weight, length, BLOCK))
+        if _is_last(column + MEASURED * tensors, end - first):
+            _leave(correction, _merged(table, first, end, SLOTS), RENORMALIZE, ROUNDING)
+            tl.debug_barrier()
+            tl.atomic_xchg(column + IS_READY * tensors, 1, sem="release")
+
+
+@triton.jit
+def measuring_kernel(
+    gradient, weight, table, counter, correction, length, chunk,
+    RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """Leave the correction of one tensor, a chunk each program, before it is stepped."""
+    part, chunks = tl.program_id(0), tl.num_programs(0)
+    start = part.to(tl.int64) * chunk
+    _store(table, part, _moments(gradient + start, weight + start, tl.minimum(chunk, length - start), BLOCK))
+    if _is_last(counter, chunks):
+        _leave(correction, _merged(table, 0, chunks, SLOTS), RENORMALIZE, ROUNDING)
+
+
+@triton.jit
+def _leave(correction, moments, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr):
+    coefficient, scale, is_finite = _correction(moments, RENORMALIZE, ROUNDING)
+    _store(correction, 0, (coefficient, scale, is_finite.to(tl.float64)))
+
+
+@triton.jit
+def _step(
+    places, length, pace, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr, BLOCK: tl.constexpr,
+    COPY_TYPE: tl.constexpr,
+):  # fmt: skip
+    """Step one chunk, given where its parts begin."""
+    gradient, weight, momentum, copy = places
+    whole = length // BLOCK * BLOCK
+    for offset in range(0, whole, BLOCK):
+        own = offset + tl.arange(0, BLOCK)
+        g, w = _load(gradient, weight, own, tl.float32)
+        m, w = _stepped(g, w, tl.load(momentum + own), pace, change, PROJECTS, LARGEST)
+        tl.store(momentum + own, m)
+        tl.store(weight + own, w)
+        if COPY_TYPE is not None:
+            tl.store(copy + own, w.to(COPY_TYPE))
+    if whole < length:
+        own = whole + tl.arange(0, BLOCK)
+        mask = own < length
+        g, w = _load_masked(gradient, weight, own, length, tl.float32)
+        m, w = _stepped(g, w, tl.load(momentum + own, mask=mask, other=0.0), pace, change, PROJECTS, LARGEST)
+        tl.store(momentum + own, m, mask=mask)
+        tl.store(weight + own, w, mask=mask)
+        if COPY_TYPE is not None:
+            tl.store(copy + own, w.to(COPY_TYPE), mask=mask)
+
+
+@triton.jit
+def _change(correction):
+    """The c and s of s (g − c w), and whether they are to be used: not where there is no place for a correction.
+
+    c is the sum of two numbers in float32: multiplied and added at once, they leave hardly more to be rounded than c. A
+    c that is too large for float32 is not used.
+    """
+    is_projected = correction.to(tl.int64) != 0
+    exact = tl.load(correction, mask=is_projected, other=0.0, cache_modifier=".cg")
+    scale = tl.load(correction + 1, mask=is_projected, other=1.0, cache_modifier=".cg").to(tl.float32)
+    is_finite = tl.load(correction + 2, mask=is_projected, other=0.0, cache_modifier=".cg") > 0
+    coefficient = exact.to(tl.float32)
+    remainder = (exact - coefficient.to(tl.float64)).to(tl.float32)
+    return coefficient, remainder, scale, is_finite & (tl.abs(coefficient) < float("inf"))
+
+
+@triton.jit
+def _is_last(counter, programs):
+    """Whether all other programs of a tensor have come here before; the counter is then as it was."""
+    tl.debug_barrier()  # what they leave is stored by all their threads
+    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
+    if is_last:
+        tl.store(counter, 0)
+    return is_last
+
+
+@triton.jit
+def _stepped(g, w, m, pace, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr):
+    """Momentum and weight after a step of SGD by the projected gradient, in float32 as PyTorch has it."""
+    rate, inertia, decay = pace
+    if PROJECTS:
+        coefficient, remainder, scale, is_changed = change
+        projected = tl.fma(-remainder, w, tl.fma(-coefficient, w, g)) * scale
+        g = tl.where(is_changed, tl.minimum(tl.maximum(projected, -LARGEST), LARGEST), g)
+    m = inertia * m + (g + decay * w)
+    return m, w - rate * m

@@ -1,0 +1,93 @@
+"""The part that runs on a machine of the cluster: one run, and what is told of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import os
+import pickle
+import queue
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from ..files import sha256
+from ..jobs import Event, Job, attempt
+from ..store import RunFolder
+from .orders import Message, Order, Place, Unshared
+from .shipment import packed
+
+WAITING = 256  # events; progress beyond that is not news any more
+
+
+def messages(order: Order) -> Iterator[Message]:
+    """Do the run of an order: its place, its events, and its result where that must travel."""
+    yield _place()
+    if order.marker is not None and not order.marker.exists():
+        yield Unshared()
+        return
+    order.surroundings.enter()
+    try:
+        job: Job = pickle.loads(order.job)
+    except Exception:  # the run's module cannot be imported here
+        yield Event("failed", order.config, error=traceback.format_exc())
+        return
+    yield from _events(job, order.threads) if order.marker is not None else _shipped(job, order.threads)
+
+
+def local_store(store: Path) -> Path:
+    """This machine's own store for the runs of a store elsewhere: always the same, so that runs go on after a crash."""
+    return Path(tempfile.gettempdir(), f"orthograd-{getpass.getuser()}", sha256(str(store).encode())[:16])
+
+
+def _shipped(job: Job, threads: int) -> Iterator[Message]:
+    job = dataclasses.replace(job, store=local_store(job.store))
+    for event in _events(job, threads):
+        if event.kind not in ("finished", "skipped"):
+            yield event
+            continue
+        folder = RunFolder(job.store, job.config)
+        yield packed(folder)
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _events(job: Job, threads: int) -> Iterator[Event]:
+    """Those of one attempt, up to the last one or a busy one."""
+    told: queue.Queue[Event] = queue.Queue(WAITING)
+    threading.Thread(target=_attempt, args=(job, threads, told), daemon=True).start()
+    while not (event := told.get()).is_last and event.kind != "busy":
+        yield event
+    yield event
+
+
+def _attempt(job: Job, threads: int, told: queue.Queue[Event]) -> None:
+    def tell(event: Event) -> None:
+        if event.kind != "progress":
+            told.put(event)
+            return
+        with suppress(queue.Full):  # the driver lags: training does not wait for it
+            told.put_nowait(event)
+
+    try:
+        torch.set_num_threads(threads)  # for this thread: OpenMP counts them for each
+        event = attempt(job, tell)
+        if "torch.cuda" in sys.modules and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # this process stays, and others share the GPU
+    except BaseException:  # nothing may end without a last event, for someone waits for it
+        event = Event("failed", job.config, error=traceback.format_exc())
+    told.put(event)
+
+
+def _place() -> Place:
+    output = None
+    with suppress(OSError):  # Linux only
+        output = os.readlink("/proc/self/fd/1")
+    return Place(socket.gethostname(), os.getpid(), output if output and os.path.isfile(output) else None)

@@ -1,0 +1,141 @@
+"""Jobs, the events that tell of them, and one attempt at each."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from .files import Config, config_hash
+from .store import RunFolder
+
+Kind = Literal["started", "progress", "finished", "skipped", "busy", "failed"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to the run with this config.
+
+    Each run ends with one of `finished`, `skipped` (it was finished before) and `failed`. Before that it may be
+    `busy` (another process is at it), `started`, and tell of its `progress`.
+    """
+
+    kind: Kind
+    config: Config
+    progress: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def hash(self) -> str:
+        """The name of the run's folder."""
+        return config_hash(self.config)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing more will happen to this run."""
+        return self.kind in ("finished", "skipped", "failed")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that raised, or whose worker died, why, and the file that says so in the run's folder."""
+
+    config: Config
+    error: str
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        kept = f"\n(kept in {self.file})" if self.file else ""
+        return f"run {config_hash(self.config)} {self.config}\n{self.error.rstrip()}{kept}"
+
+
+class ExperimentError(Exception):
+    """Some runs failed; the others are finished, and all may be done again."""
+
+    def __init__(self, failures: Sequence[Failure], total: int) -> None:
+        self.failures = list(failures)
+        self.total = total
+        super().__init__(self.failures, total)
+
+    def __str__(self) -> str:
+        return "\n\n".join([f"{len(self.failures)} of {self.total} runs failed", *map(str, self.failures)])
+
+
+Report = Callable[[dict[str, Any]], None]
+Run = Callable[[Config, RunFolder, Report], dict[str, Any]]
+OnEvent = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A config, what to do with it, and the store for the result."""
+
+    run: Run
+    store: Path
+    config: Config
+
+
+def attempt(job: Job, on_event: OnEvent) -> Event:
+    """Do the run unless it is finished or another process is at it; the event that this ends with.
+
+    That event is returned and not passed to on_event.
+    """
+    try:
+        folder = RunFolder(job.store, job.config)
+        if folder.is_finished and not folder.is_untidy:
+            return _skipped(folder)
+        with folder.claim() as is_ours:
+            if not is_ours:
+                return Event("busy", job.config)
+            return _skipped(folder) if folder.is_finished else _finished(job, folder, on_event)
+    except (Exception, SystemExit):  # a run that calls sys.exit() must not end the others
+        return Event("failed", job.config, error=traceback.format_exc())
+
+
+def _skipped(folder: RunFolder) -> Event:
+    folder.record()  # raises where it is not sound: nothing broken is passed over, nor silently done again
+    return Event("skipped", folder.config)
+
+
+def _finished(job: Job, folder: RunFolder, on_event: OnEvent) -> Event:
+    on_event(Event("started", job.config))
+    reported = job.run(folder.config, folder, lambda progress: on_event(Event("progress", job.config, progress)))
+    folder.finish(reported)
+    return Event("finished", job.config)
+
+
+class Agenda:
+    """Jobs still to be attempted, in order; one that another process is at comes up again a little later."""
+
+    PAUSE = 0.25  # seconds
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = deque(jobs)
+        self._busy: deque[tuple[float, Job]] = deque()
+        self._told: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs or self._busy)
+
+    def take(self) -> Job | None:
+        """A job to attempt now, or None."""
+        if self._jobs:
+            return self._jobs.popleft()
+        if self._busy and self._busy[0][0] <= time.monotonic():
+            return self._busy.popleft()[1]
+        return None
+
+    def postpone(self, job: Job, event: Event) -> bool:
+        """Keep a busy job for later; whether this is the first time, which is the only one worth telling."""
+        self._busy.append((time.monotonic() + self.PAUSE, job))
+        is_news = event.hash not in self._told
+        self._told.add(event.hash)
+        return is_news
+
+    def seconds_to_wait(self) -> float | None:
+        """Until `take` gives a job again; None if that is never, or for workers to say."""
+        return max(0.0, self._busy[0][0] - time.monotonic()) if self._busy else None

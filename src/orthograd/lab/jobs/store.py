@@ -1,0 +1,181 @@
+"""Where the runs of an experiment lie: a folder for each, named by the hash of its config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from . import files
+from .checkpoints import Checkpoints
+from .files import Config, StoreError, as_file, config_hash, exclusive, naming, plain_copy
+from .record import CHECKPOINT, CONFIG, FAILURE, RECORD, check_config, read_record, verify_hashes, write_record
+
+__all__ = ["RunFolder", "Store", "StoreError", "config_hash"]
+
+
+class Store:
+    """A folder of runs. Several processes, on one machine or a shared disk, may use it at once.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = Store(folder.name)
+    >>> run = store.get({"arm": "sgd", "seed": 0})
+    >>> with run.claim() as is_ours:
+    ...     _ = run.finish({"metrics": {"loss": 0.5}})
+    >>> [(record["config"]["arm"], record["metrics"]) for record in store.runs()]
+    [('sgd', {'loss': 0.5})]
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).absolute()
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.folder)!r})"
+
+    def get(self, config: Config) -> RunFolder:
+        """The folder of the run with this config, on the disk or not yet."""
+        return RunFolder(self.folder, config)
+
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """The record of every finished run, in the order of their hashes; StoreError at one that is not sound."""
+        if not files.exists(self.folder):
+            return
+        with naming(self.folder, "be listed"):
+            folders = sorted(self.folder.iterdir())
+        for folder in folders:
+            if files.exists(folder / RECORD):
+                yield read_record(folder)
+
+
+class RunFolder:
+    """One run of a store. Anyone may read it; only who has claimed it may write."""
+
+    def __init__(self, store: Path, config: Config) -> None:
+        self.config = plain_copy(config)
+        self.hash = config_hash(self.config)
+        self.path = Path(store) / self.hash
+        self._checkpoints = Checkpoints(self.path, self.hash)
+        self._is_claimed = False
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @contextmanager
+    def claim(self) -> Iterator[bool]:
+        """Whether this process owns the run until the end of the block; False if another one does.
+
+        The claim ends with the process, however it dies. What earlier owners left half-written is cleaned up.
+        """
+        files.make_folder(self.path)
+        with exclusive(self.path / "lock") as is_ours:
+            if not is_ours:
+                yield False
+                return
+            self._tidy()
+            self._is_claimed = True
+            try:
+                yield True
+            finally:
+                self._is_claimed = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a record; `record()` says whether it is sound."""
+        return files.exists(self.path / RECORD)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether an unfinished run has a checkpoint."""
+        return self._checkpoints.exist and not self.is_finished
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether a process died here between two steps, so that a claim would clean up."""
+        stale = self._checkpoints.exist or files.exists(self.path / FAILURE)
+        return (self.is_finished and stale) or bool(files.leftovers(self.path))
+
+    def record(self) -> dict[str, Any]:
+        """What the finished run reported, with "config", "hash" and "files"; StoreError if anything does not fit."""
+        return read_record(self.path)
+
+    def verify(self) -> None:
+        """Compare every tensor file with the hash in the record, byte for byte."""
+        verify_hashes(self.path, self.record())
+
+    def write_tensors(self, name: str, content: dict[str, Tensor]) -> Path:
+        """Write NAME.safetensors, whole or not at all."""
+        path = self._tensor_path(name)
+        self._require_claim(path)
+        files.write(path, files.as_bytes(content))
+        return path
+
+    def read_tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of NAME.safetensors."""
+        return files.read(self._tensor_path(name))[0]
+
+    def save_checkpoint(self, content: dict[str, Tensor], state: Any) -> None:
+        """Make these tensors and this JSON data, both of one instant, what the run goes on from."""
+        self._require_claim(self.path / CHECKPOINT)
+        self._checkpoints.save(content, state)
+
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], Any] | None:
+        """The tensors and the state last saved, or None."""
+        return self._checkpoints.load()
+
+    def remove_checkpoint(self) -> None:
+        """Delete the checkpoint, if there is one."""
+        self._require_claim(self.path / CHECKPOINT)
+        self._checkpoints.remove()
+
+    def finish(self, reported: dict[str, Any]) -> dict[str, Any]:
+        """Write the record, which makes the run finished; then remove the checkpoint and what tells of a failure."""
+        self._require_claim(self.path / RECORD)
+        record = write_record(self.path, self.config, reported)
+        self._remove_stale()
+        return record
+
+    def write_failure(self, error: str) -> Path | None:
+        """Leave in failure.txt why an attempt failed, for who comes to look; None where the disk refuses.
+
+        It needs no claim, for whoever had it may be dead, and it stays until the run is finished.
+        """
+        path = self.path / FAILURE
+        try:
+            files.make_folder(self.path)
+            if not files.exists(self.path / CONFIG):
+                files.write(self.path / CONFIG, as_file(self.config))
+            files.write(path, f"{error.rstrip()}\n".encode(errors="backslashreplace"))
+        except StoreError:
+            return None
+        return path
+
+    def _tidy(self) -> None:
+        for path in files.leftovers(self.path):
+            files.remove(path)
+        if files.exists(self.path / CONFIG) or self.is_finished or self.is_resumable:
+            check_config(self.path)
+        else:
+            files.write(self.path / CONFIG, as_file(self.config))
+        if self.is_finished:
+            self._remove_stale()
+
+    def _remove_stale(self) -> None:
+        self._checkpoints.remove()
+        files.remove(self.path / FAILURE)
+
+    def _require_claim(self, path: Path) -> None:
+        if not self._is_claimed:
+            raise StoreError(f"{path}: cannot be written outside `with folder.claim() as is_ours` that gave True")
+        if self.is_finished:
+            raise StoreError(f"{path}: cannot be written, the run is finished")
+
+    def _tensor_path(self, name: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) or name == Path(CHECKPOINT).stem:
+            raise ValueError(f"expected a name of letters, digits, _ . - other than 'checkpoint', got {name!r}")
+        return self.path / f"{name}.safetensors"

@@ -1,0 +1,1 @@
+"""Triton kernels for networks on Hopper GPUs, and when they apply."""

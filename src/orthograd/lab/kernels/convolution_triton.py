@@ -1,0 +1,258 @@
+"""Convolutions as Triton kernels, for GPUs whose programs fetch boxes of a tensor (TMA), as Hopper's do.
+
+A convolution is a product of weights and pixels, summed over taps and channels. Images lie with their channels last, so
+the pixels that a tap sees are a box of the image, moved by the tap; what lies outside comes as zeros. By hand, since
+several networks share the GPU, and cuDNN's are made to have one product done soon. Here a program has a large tile for
+itself, which takes it longer, and all of them together less of the GPU's time.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .norm_triton import settled_line
+
+
+@triton.jit
+def convolution_kernel(
+    x, w, y, parts, weight, bias, mean, variance, epsilon, plus, images,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, TRANSPOSED: tl.constexpr, MEASURES: tl.constexpr,
+    RELU: tl.constexpr, GAIN: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """y (images, H, W, O) of x, which has C channels; BACK: the slopes of a convolution of stride 1 from O to C.
+
+    Weights for the way back may have been TRANSPOSED; otherwise each tile of them is. The product is multiplied by a
+    GAIN, as in all kernels here, which makes up for what TF32 drops.
+
+    Where it MEASURES, a program leaves the mean of each channel in its pixels, and the squares about it added up. With
+    a norm, whose statistics are known, and ``plus`` it is all that follows: relu(norm(y) + plus).
+    """
+    first, n0 = tl.program_id(0) // (O // CHANNELS) * PIXELS, tl.program_id(0) % (O // CHANNELS) * CHANNELS
+    total = tl.zeros([CHANNELS, PIXELS], tl.float32)
+    for step in range(SIZE * SIZE * (C // DEPTH)):
+        tap, c0 = step // (C // DEPTH), step % (C // DEPTH) * DEPTH
+        pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(PIXELS, DEPTH)
+        weights = _weights(w, SIZE * SIZE - 1 - tap if BACK else tap, n0, c0, C, O, BACK and not TRANSPOSED)
+        total = tl.dot(weights, pixels.T, total)
+    _finish(
+        total * GAIN, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, n0,
+        O, MEASURES, RELU, PIXELS, CHANNELS,
+    )  # fmt: skip
+
+
+@triton.jit
+def wide_kernel(
+    x, w, other_w, y, parts, weight, bias, mean, variance, epsilon, plus, images,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, MEASURES: tl.constexpr,
+    RELU: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, OTHERS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """The same by programs of all channels: two powers of two, where none divides O, and what lies beyond is left."""
+    first = tl.program_id(0) * PIXELS
+    total, others = tl.zeros([CHANNELS, PIXELS], tl.float32), tl.zeros([OTHERS, PIXELS], tl.float32)
+    for step in range(SIZE * SIZE * (C // DEPTH)):
+        tap, c0 = step // (C // DEPTH), step % (C // DEPTH) * DEPTH
+        pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(PIXELS, DEPTH)
+        if BACK:
+            tap = SIZE * SIZE - 1 - tap
+        total = tl.dot(_weights(w, tap, 0, c0, C, O, BACK), pixels.T, total)
+        others = tl.dot(_weights(other_w, tap, CHANNELS, c0, C, O, BACK), pixels.T, others)
+    _finish(
+        total, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, 0,
+        O, MEASURES, RELU, PIXELS, CHANNELS,
+    )  # fmt: skip
+    _finish(
+        others, y, parts, weight, bias, mean, variance, epsilon, plus, images * H * W, first, CHANNELS,
+        O, MEASURES, RELU, PIXELS, OTHERS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _weights(w, tap, n0, c0, C: tl.constexpr, O: tl.constexpr, IS_TURNED: tl.constexpr):
+    """A tile of a tap: of what is found by what is multiplied."""
+    return w.load([c0, tap * O + n0]).T if IS_TURNED else w.load([n0, tap * C + c0])
+
+
+@triton.jit
+def _finish(
+    total, y, parts, weight, bias, mean, variance, epsilon, plus, count, first, n0,
+    O: tl.constexpr, MEASURES: tl.constexpr, RELU: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Store a tile, channels by pixels, and what follows it, or what it measures."""
+    m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
+    places, inside = m[:, None] * O + n[None, :], (m < count)[:, None] & (n < O)[None, :]
+    if weight is not None:
+        factor, shift = settled_line(weight, bias, mean, variance, epsilon, n, O)
+        total = total * factor[:, None] + shift[:, None]
+        if plus is not None:
+            total += tl.load(plus + places, mask=inside, other=0.0).to(tl.float32).T
+        if RELU:
+            total = tl.where(total < 0, 0.0, total)
+    found = total.to(y.dtype.element_ty)
+    tl.store(y + places, found.T, mask=inside)
+    if MEASURES:
+        values, own_count = found.to(tl.float32), tl.minimum(count - first, PIXELS)
+        center = tl.sum(values, 1) / own_count  # what lies behind the last image is zero
+        apart = tl.where((m < count)[None, :], values - center[:, None], 0.0)
+        own = parts + first // PIXELS * (2 * O) + n
+        tl.store(own, center, mask=n < O)
+        tl.store(own + O, tl.sum(apart * apart, 1), mask=n < O)
+
+
+@triton.jit
+def merging_kernel(
+    parts, mean, scale, running_mean, running_variance, pixels, channels, stretches, length, epsilon, momentum,
+    COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """Mean and 1/deviation of each channel, running ones too, from what programs have measured."""
+    columns, numbers = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, AT_ONCE)
+    pivot = tl.load(parts + columns)  # differences from one of the means keep their digits where means are large
+    sums = tl.zeros([AT_ONCE, COLUMNS], tl.float32)
+    squares = tl.zeros([AT_ONCE, COLUMNS], tl.float32)
+    for first in range(0, stretches, AT_ONCE):
+        each = first + numbers
+        counts = tl.maximum(tl.minimum(pixels - each * length, length), 0).to(tl.float32)[:, None]
+        places, inside = parts + each[:, None] * (2 * channels) + columns[None, :], (each < stretches)[:, None]
+        apart = tl.where(inside, tl.load(places, mask=inside, other=0.0) - pivot[None, :], 0.0)
+        sums += counts * apart
+        squares += tl.load(places + channels, mask=inside, other=0.0) + counts * apart * apart
+    one, two = tl.sum(sums, 0), tl.sum(squares, 0)
+    center, spread = pivot + one / pixels, two - one * one / pixels
+    tl.store(mean + columns, center)
+    tl.store(scale + columns, 1.0 / tl.sqrt(spread / pixels + epsilon))
+    before = tl.load(running_mean + columns)
+    tl.store(running_mean + columns, before + momentum * (center - before))
+    before = tl.load(running_variance + columns)
+    tl.store(running_variance + columns, before + momentum * (spread / (pixels - 1) - before))
+
+
+@triton.jit
+def spreading_kernel(
+    slope, w, of_x, images,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, TRANSPOSED: tl.constexpr,
+    GAIN: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """The slopes, (images, 2H, 2W, O), of what a convolution of stride 2 took from O to C channels.
+
+    A pixel in an odd row is seen by the first and last row of taps, one in an even row by the middle one; columns as
+    well. So there are four kinds of pixels, and a program has one of them.
+    """
+    kind = 3 - tl.program_id(0) % 4  # those with the most taps first
+    odd_y, odd_x = kind // 2, kind % 2
+    first = tl.program_id(0) // (4 * (O // CHANNELS)) * PIXELS
+    n0 = tl.program_id(0) // 4 % (O // CHANNELS) * CHANNELS
+    image, row = first // (H * W), first // W % H
+    total = tl.zeros([CHANNELS, PIXELS], tl.float32)
+    taps = (1 + odd_y) * (1 + odd_x)
+    if SIZE == 1:
+        taps = tl.where(kind == 0, 1, 0)
+    for step in range(taps * (C // DEPTH)):
+        tap, c0 = step // (C // DEPTH), step % (C // DEPTH) * DEPTH
+        below, right = odd_y - tap // (1 + odd_x), odd_x - tap % (1 + odd_x)
+        weight = 0
+        if SIZE == 3:
+            weight = (1 + odd_y - 2 * below) * 3 + (1 + odd_x - 2 * right)
+        pixels = slope.load([image, row + below, right, c0]).reshape(PIXELS, DEPTH)
+        total = tl.dot(_weights(w, weight, n0, c0, C, O, not TRANSPOSED), pixels.T, total)
+    m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
+    places = (m // W * 2 + odd_y) * (2 * W) + m % W * 2 + odd_x
+    found, inside = (total * GAIN).T.to(of_x.dtype.element_ty), (m < images * H * W)[:, None]
+    tl.store(of_x + places[:, None] * O + n[None, :], found, mask=inside)
+
+
+@triton.jit
+def transposing_kernel(w, out, taps, C: tl.constexpr, O: tl.constexpr, SIDE: tl.constexpr):
+    """Weights (C, taps, O) as (O, taps, C), a tile of a tap each program."""
+    tile, tap = tl.program_id(0), tl.program_id(1)
+    c = tile % (C // SIDE) * SIDE + tl.arange(0, SIDE)
+    o = tile // (C // SIDE) * SIDE + tl.arange(0, SIDE)
+    values = tl.load(w + (c[:, None] * taps + tap) * O + o[None, :])
+    tl.store(out + (o[:, None] * taps + tap) * C + c[None, :], values.T)
+
+
+@triton.jit
+def weights_kernel(
+    x, slope, parts, length,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Slopes of the weights, (stretches, O, SIZE, SIZE, C): of a stretch of pixels, a tile of a tap each program."""
+    TILES: tl.constexpr = (O // OUTPUTS) * (C // INPUTS) * SIZE * SIZE
+    tile, stretch = tl.program_id(0) % TILES, tl.program_id(0) // TILES
+    c0, o0 = tile % (C // INPUTS) * INPUTS, tile // (C // INPUTS) % (O // OUTPUTS) * OUTPUTS
+    tap = tile // ((C // INPUTS) * (O // OUTPUTS))
+    total = tl.zeros([OUTPUTS, INPUTS], tl.float32)
+    for first in range(stretch * length, stretch * length + length, DEPTH):
+        pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(DEPTH, INPUTS)
+        total = tl.dot(slope.load([first, o0]).T, pixels, total)
+    o, c = o0 + tl.arange(0, OUTPUTS), tap * C + c0 + tl.arange(0, INPUTS)
+    places = stretch * (O * SIZE * SIZE * C) + o[:, None] * (SIZE * SIZE * C) + c[None, :]
+    tl.store(parts + places, total.to(parts.dtype.element_ty))
+
+
+@triton.jit
+def adding_kernel(parts, out, length, stretches, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr):
+    """The sum of all stretches, always in the same order."""
+    own, numbers = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, AT_ONCE)
+    total = tl.zeros([AT_ONCE, BLOCK], tl.float32)
+    for first in range(0, stretches, AT_ONCE):
+        inside = (first + numbers < stretches)[:, None] & (own < length)[None, :]
+        total += tl.load(parts + (first + numbers)[:, None] * length + own[None, :], mask=inside, other=0.0)
+    tl.store(out + own, tl.sum(total, 0).to(out.dtype.element_ty), mask=own < length)
+
+
+@triton.jit
+def _moved(
+    x, first, tap, c0,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr,
+):  # fmt: skip
+    """What a tap sees of x from the pixel ``first`` on: a box, of every other row and column where the stride is 2."""
+    image, row = first // (H * W), first // W % H
+    down, right = tap // SIZE - SIZE // 2, tap % SIZE - SIZE // 2
+    if STRIDE == 1:
+        box = x.load([image, row + down, right, c0])
+    else:
+        box = x.load([image, row + (down + 2) // 2 - 1, (down + 2) % 2, (right + 2) // 2 - 1, (right + 2) % 2 * C + c0])
+    return box
+
+
+@triton.jit
+def stem_kernel(
+    x, w, y, pixels,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, GAIN: tl.constexpr,
+    PIXELS: tl.constexpr, PATCH: tl.constexpr,
+):  # fmt: skip
+    """A convolution of 3 × 3 from few channels: all that a pixel sees at once, up to PATCH values."""
+    m, n, k = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, O), tl.arange(0, PATCH)
+    weights = tl.load(w + n[None, :] * (9 * C) + k[:, None], mask=(k < 9 * C)[:, None], other=0.0)
+    found = tl.dot(_patches(x, m, k, pixels, H, W, C), weights) * GAIN
+    tl.store(y + m[:, None] * O + n[None, :], found.to(y.dtype.element_ty), mask=(m < pixels)[:, None])
+
+
+@triton.jit
+def stem_weights_kernel(
+    x, slope, parts, pixels, length,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, GAIN: tl.constexpr,
+    PIXELS: tl.constexpr, PATCH: tl.constexpr,
+):  # fmt: skip
+    """The slopes of its weights, (stretches, O, 3, 3, C)."""
+    n, k = tl.arange(0, O), tl.arange(0, PATCH)
+    total = tl.zeros([O, PATCH], tl.float32)
+    for first in range(tl.program_id(0) * length, tl.program_id(0) * length + length, PIXELS):
+        m = first + tl.arange(0, PIXELS)
+        slopes = tl.load(slope + m[:, None] * O + n[None, :], mask=(m < pixels)[:, None], other=0.0)
+        total = tl.dot(slopes.T, _patches(x, m, k, pixels, H, W, C), total)
+    places = tl.program_id(0) * (O * 9 * C) + n[:, None] * (9 * C) + k[None, :]
+    tl.store(parts + places, total * GAIN, mask=(k < 9 * C)[None, :])
+
+
+@triton.jit
+def _patches(x, m, k, pixels, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr):
+    """The values around each pixel, in the order of the weights."""
+    down, right, c = k // (3 * C) - 1, k // C % 3 - 1, k % C
+    rows, columns = (m // W % H)[:, None] + down[None, :], (m % W)[:, None] + right[None, :]
+    inside = (rows >= 0) & (rows < H) & (columns >= 0) & (columns < W) & (m < pixels)[:, None] & (k < 9 * C)[None, :]
+    places = (m[:, None] + (down * W + right)[None, :]) * C + c[None, :]
+    return tl.load(x + places, mask=inside, other=0.0)

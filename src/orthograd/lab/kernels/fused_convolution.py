@@ -1,0 +1,300 @@
+"""The kernels of a convolution, launched and differentiated."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from ...engine.compilation import launch
+from .convolution_triton import (
+    adding_kernel,
+    convolution_kernel,
+    merging_kernel,
+    spreading_kernel,
+    stem_kernel,
+    stem_weights_kernel,
+    transposing_kernel,
+    weights_kernel,
+    wide_kernel,
+)
+from .eligible import ALIGNED, SPREAD, Statistics, Tile, backward_ways, is_norm_fused, is_stem, tile_of, weights_tile_of
+
+PROGRAMS = 132
+"""Of a launch that adds up slopes of weights, about: one for each multiprocessor of an H200."""
+SHORTEST = 256
+"""Pixels of a stretch, at least."""
+DEPTH = 128
+"""Bytes of channels, multiplied at a time, as far as they divide all channels; or as many pixels."""
+SQUARE = 64
+"""Weights of which a program transposes as many times as many."""
+STEM_PIXELS, STEM_PATCH = 128, 32
+"""Of a program of the first convolution, and values that a pixel sees, as a power of two."""
+ADDED, AT_ONCE = 4096, 16
+"""Numbers that a program adds up to slopes of weights, and of how many stretches at a time, at most."""
+MERGED = 16, 256
+"""Channels of which a program merges what was measured, and of how many tiles at a time."""
+DROPPED = 2**-10 / (2 * math.log(2))
+"""Of a product in TF32: the GPU drops bits where others round, in either factor a part in 2^12 ln 2 on average, which
+is known since digits of numbers are distributed as they are (Benford's law)."""
+NO_LINE = None, None, None, None, 0.0
+"""Where no norm is folded in."""
+
+
+def fused_convolution(layer: nn.Conv2d, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
+    """The convolution by our kernels, and what the batch norm behind it needs to know of it, where it may."""
+    weight = _weight_of(layer, x)
+    y, *found = _Convolution.apply(x, weight, layer, norm)  # type: ignore[no-untyped-call]
+    return y, (found[0], found[1]) if found else None
+
+
+def _weight_of(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    return layer.weight.to(x.dtype).contiguous(memory_format=torch.channels_last)
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: nn.Conv2d, norm: nn.Module | None) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(x, weight)
+        ctx.layer = layer
+        found = values(layer, x, weight, norm)
+        ctx.mark_non_differentiable(*found[1:])
+        return found
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, weight = ctx.saved_tensors
+        slope = slope.to(x.dtype).contiguous(memory_format=torch.channels_last)
+        if slope.data_ptr() % ALIGNED:
+            slope = slope.clone(memory_format=torch.channels_last)
+        return *slopes(ctx.layer, slope, x, weight, wanted=ctx.needs_input_grad[:2]), None, None
+
+
+def values(layer: nn.Conv2d, x: Tensor, weight: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
+    """What comes out, and the mean and 1/deviation of its channels if the norm behind it trains by our kernels."""
+    return (_stem(x, weight),) if is_stem(layer) else _forward(x, weight, layer.stride[0], norm)
+
+
+def slopes(
+    layer: nn.Conv2d, slope: Tensor, x: Tensor, weight: Tensor, *, wanted: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of x and of the weight, as far as they are wanted: by our kernels where these are the faster, or by cuDNN."""
+    ours = tuple(each and is_ours for each, is_ours in zip(wanted, backward_ways(layer, x.dtype), strict=True))
+    of_x = of_weight = None
+    if ours[0]:
+        of_x = _of_x(slope, weight, layer.stride[0])
+    if ours[1] and is_stem(layer):
+        of_weight = _of_stem_weight(slope, x, weight)
+    elif ours[1]:
+        of_weight = _of_weight(slope, x, weight, layer.stride[0])
+    if ours != wanted:
+        left = [each and not own for each, own in zip(wanted, ours, strict=True)]
+        form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
+        found = torch.ops.aten.convolution_backward(slope, x, weight, None, *form, [*left, False])
+        of_x, of_weight = found[0] if left[0] else of_x, found[1] if left[1] else of_weight
+    return of_x, of_weight
+
+
+def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
+    y, tile = _placed(x, weight, stride)
+    pixels, outputs = y.numel() // y.shape[1], y.shape[1]
+    stretches = -(-pixels // tile.first)
+    if norm is None or not norm.training or not is_norm_fused(norm, y):
+        _convolve(x, weight, stride, y, tile)
+        return (y,)
+    parts = y.new_empty(stretches, 2, outputs, dtype=torch.float32)
+    _convolve(x, weight, stride, y, tile, parts=parts)
+    mean, scale = (y.new_empty(outputs, dtype=torch.float32) for _ in range(2))
+    launch(
+        merging_kernel, (outputs // MERGED[0],),
+        parts, mean, scale, norm.running_mean, norm.running_var, pixels, outputs, stretches, tile.first, norm.eps,
+        norm.momentum, *MERGED,
+    )  # fmt: skip
+    return y, mean, scale
+
+
+def judged(layer: nn.Conv2d, norm: nn.Module, x: Tensor, plus: Tensor | None, *, relu: bool) -> Tensor | None:
+    """relu(norm(conv(x)) + plus), or without ReLU, in one launch; None if that is not how the norm goes."""
+    weight = _weight_of(layer, x)
+    y, tile = _placed(x, weight, layer.stride[0])
+    if norm.training or not is_norm_fused(norm, y, plus):
+        return None
+    if plus is not None:
+        plus = plus.to(y.dtype).contiguous(memory_format=torch.channels_last)
+    line = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps
+    _convolve(x, weight, layer.stride[0], y, tile, line=line, plus=plus, relu=relu)
+    return y
+
+
+def _placed(x: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tile]:
+    y = _images(len(x), len(weight), x.shape[2] // stride, x)
+    return y, tile_of(y.numel() // y.shape[1], y.shape[1], weight[0].numel())
+
+
+def _convolve(
+    x: Tensor,
+    weight: Tensor,
+    stride: int,
+    y: Tensor,
+    tile: Tile,
+    *,
+    parts: Tensor | None = None,
+    line: tuple[Any, ...] = NO_LINE,
+    plus: Tensor | None = None,
+    relu: bool = False,
+) -> None:
+    count, outputs, side, _ = y.shape
+    shape = count, side, side, x.shape[1], outputs, weight.shape[2]
+    _multiply(x, weight, tile, (y, parts, *line, plus), shape, stride, measures=parts is not None, relu=relu)
+
+
+def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
+    count, outputs, side, _ = slope.shape
+    channels, size = weight.shape[1:3]
+    of_x = _images(count, channels, side * stride, slope)
+    tile = tile_of(count * side * side, channels, outputs * size * size // (stride * stride))
+    shape = count, side, side, outputs, channels, size
+    is_transposed = slope.dtype == torch.float32  # products of TF32 cannot turn what they are given
+    weight = _transposed(weight) if is_transposed else weight
+    if stride == 1:
+        _multiply(slope, weight, tile, (of_x, None, *NO_LINE, None), shape, 1, is_back=True)
+        return of_x
+    tile, depth = SPREAD if tile.more else tile, _depth(slope)
+    block = [tile.second, depth] if is_transposed else [depth, tile.second]
+    launch(
+        spreading_kernel, (4 * -(-count * side * side // tile.first) * (channels // tile.second),),
+        _boxes(slope, 1, tile.first, depth), _matrix(weight, block), of_x,
+        *shape, is_transposed, _gain(slope), tile.first, tile.second, depth,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return of_x
+
+
+def _multiply(
+    x: Tensor,
+    weight: Tensor,
+    tile: Tile,
+    after: tuple[Any, ...],
+    shape: tuple[int, ...],
+    stride: int,
+    *,
+    is_back: bool = False,
+    measures: bool = False,
+    relu: bool = False,
+) -> None:
+    depth, is_transposed = _depth(x), is_back and x.dtype == torch.float32
+
+    def tiles(rows: int) -> TensorDescriptor:
+        return _matrix(weight, [depth, rows] if is_back and not is_transposed else [rows, depth])
+
+    count, side, _, _, outputs, _ = shape
+    programs, boxes = -(-count * side * side // tile.first), _boxes(x, stride, tile.first, depth)
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    if tile.more:
+        launch(
+            wide_kernel, (programs,),
+            boxes, tiles(tile.second), tiles(tile.more), *after,
+            *shape, stride, is_back, measures, relu, tile.first, tile.second, tile.more, depth, **options,
+        )  # fmt: skip
+        return
+    launch(
+        convolution_kernel, (programs * (outputs // tile.second),),
+        boxes, tiles(tile.second), *after,
+        *shape, stride, is_back, is_transposed, measures, relu, _gain(x), tile.first, tile.second, depth, **options,
+    )  # fmt: skip
+
+
+def _gain(x: Tensor) -> float:
+    return 1 + DROPPED if x.dtype == torch.float32 else 1.0
+
+
+def _depth(x: Tensor) -> int:
+    """Channels multiplied at a time."""
+    most = DEPTH // x.element_size()
+    return most if x.shape[1] % most == 0 else most // 2
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    """Those of an input together, as a convolution back wants them."""
+    outputs, inputs, size, _ = weight.shape
+    found = torch.empty((inputs, outputs, size, size), device=weight.device, memory_format=torch.channels_last)
+    tiles = outputs // SQUARE * (inputs // SQUARE), size * size
+    launch(transposing_kernel, tiles, weight, found, size * size, outputs, inputs, SQUARE, num_warps=8)
+    return found
+
+
+def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    count, outputs, side, _ = slope.shape
+    inputs, size = weight.shape[1:3]
+    tile, pixels, depth = weights_tile_of(inputs, outputs), count * side * side, DEPTH // x.element_size()
+    tiles = outputs // tile.first * (inputs // tile.second) * size * size
+    length, stretches = _stretches(pixels, max(1, min(round(PROGRAMS / tiles), pixels // SHORTEST)), depth)
+    of_weight = torch.empty_like(weight)
+    parts = of_weight if stretches == 1 else x.new_empty(stretches, weight.numel(), dtype=torch.float32)
+    slopes = slope.permute(0, 2, 3, 1).reshape(pixels, outputs)
+    launch(
+        weights_kernel, (tiles * stretches,),
+        _boxes(x, stride, depth, tile.second), TensorDescriptor.from_tensor(slopes, [depth, tile.first]), parts, length,
+        side, side, inputs, outputs, size, stride, tile.first, tile.second, depth,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return of_weight if stretches == 1 else _added(parts, of_weight)
+
+
+def _added(parts: Tensor, out: Tensor) -> Tensor:
+    stretches, length = parts.shape
+    at_once = min(AT_ONCE, 1 << (stretches - 1).bit_length())
+    block = ADDED // at_once
+    launch(adding_kernel, (-(-length // block),), parts, out, length, stretches, block, at_once, num_warps=4)
+    return out
+
+
+def _stem(x: Tensor, weight: Tensor) -> Tensor:
+    count, channels, side, _ = x.shape
+    y, pixels = _images(count, len(weight), side, x), count * side * side
+    shape = side, side, channels, len(weight), _gain(x)
+    launch(stem_kernel, (-(-pixels // STEM_PIXELS),), x, weight, y, pixels, *shape, STEM_PIXELS, STEM_PATCH)
+    return y
+
+
+def _of_stem_weight(slope: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    count, channels, side, _ = x.shape
+    pixels, outputs = count * side * side, len(weight)
+    length, stretches = _stretches(pixels, PROGRAMS, STEM_PIXELS)
+    parts = x.new_empty(stretches, weight.numel(), dtype=torch.float32)
+    shape = side, side, channels, outputs, _gain(x)
+    launch(stem_weights_kernel, (stretches,), x, slope, parts, pixels, length, *shape, STEM_PIXELS, STEM_PATCH)
+    return _added(parts, torch.empty_like(weight))
+
+
+def _images(count: int, channels: int, side: int, like: Tensor) -> Tensor:
+    shape = count, channels, side, side
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _stretches(pixels: int, wanted: int, multiple: int) -> tuple[int, int]:
+    """Pixels of a stretch, and how many stretches there are."""
+    length = -(-pixels // (wanted * multiple)) * multiple
+    return length, -(-pixels // length)
+
+
+def _boxes(x: Tensor, stride: int, pixels: int, channels: int) -> TensorDescriptor:
+    """Whole rows of images, so many pixels of so many channels; with stride 2 odd and even places lie apart."""
+    count, depth, height, width = x.shape
+    rows = min(height // stride, pixels * stride // width)
+    images, columns = pixels * stride // (rows * width), width // stride
+    values = x.permute(0, 2, 3, 1)
+    if stride == 1:
+        return TensorDescriptor.from_tensor(values, [images, rows, columns, channels])
+    apart = values.reshape(count, height // 2, 2, columns, 2 * depth)
+    return TensorDescriptor.from_tensor(apart, [images, rows, 1, columns, channels])
+
+
+def _matrix(weight: Tensor, block: list[int]) -> TensorDescriptor:
+    """Outputs by taps and inputs."""
+    return TensorDescriptor.from_tensor(weight.permute(0, 2, 3, 1).reshape(len(weight), -1), block)

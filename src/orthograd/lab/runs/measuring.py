@@ -1,0 +1,195 @@
+"""What a record says of predictions; beside a GPU in processes of their own.
+
+There, networks end together, and threads that compute metrics hold each other up: nine on two cores took three times as
+long as processes do (docs/LOG.md), for all memory of a process is taken and given back through one door.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+from ... import calibration
+from ...calibration.calibrators.temperature import TemperatureFit
+from ..jobs import files
+from ..jobs.processes import available_cores
+
+BINS = 10
+"""Of confidence, for every binned metric and for the reliability diagrams."""
+MAIN = (*calibration.PAPER, "smooth_ece", "aurc")
+"""The metrics of shifted images; clean ones have them all."""
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    # To glibc: keep what is given back, rather than have every tensor's memory zeroed anew. Worth a third of the time.
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+}
+
+
+def measured(predictions: dict[str, Tensor]) -> dict[str, Any]:
+    """The metrics, before and after a temperature, and what reliability diagrams show."""
+    scaled = after_temperature(predictions)
+    return {
+        "metrics": evaluated(predictions),
+        "after_temperature": scaled,
+        "after_temperature_on_test": after_temperature_on_test(predictions),
+        "reliability": reliability(predictions, None if scaled is None else scaled["temperature"]),
+    }
+
+
+def measured_in(path: Path, predictions: dict[str, Tensor]) -> dict[str, Any]:
+    """The same, where helpers are at work by one of them, who reads the predictions from their file."""
+    found = _helpers.measured(path) if _helpers else None
+    return measured(predictions) if found is None else found
+
+
+@contextmanager
+def helpers(most: int) -> Iterator[None]:
+    """Have up to so many processes measure inside the block, and no more than half of the cores."""
+    global _helpers
+    before, _helpers = _helpers, _Helpers(max(1, min(most, available_cores() // 2)))
+    try:
+        yield
+    finally:
+        _helpers.stop()
+        _helpers = before
+
+
+class _Helpers:
+    """Processes that are asked by a line, and answer by one. They end when nobody can ask any more."""
+
+    def __init__(self, count: int) -> None:
+        environment = {**os.environ, **ENVIRONMENT}
+        self._all = [
+            subprocess.Popen(
+                [sys.executable, "-c", f"import sys, {__name__} as own; own.serve(sys.stdin, sys.stdout)"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is not for them
+            )
+            for _ in range(count)
+        ]
+        self._idle, self._well, self._changed = list(self._all), count, threading.Condition()
+
+    def measured(self, path: Path) -> dict[str, Any] | None:
+        """What the next one that is idle makes of a file; None if that did not work, or none is left."""
+        with self._changed:
+            while not self._idle and self._well:
+                self._changed.wait()
+            if not self._well:
+                return None
+            helper = self._idle.pop()
+        found: dict[str, Any] | None = None
+        try:
+            found = json.loads(_answer(helper, path))
+            is_well = True
+        except (OSError, ValueError):  # it has ended, perhaps in the middle of a line
+            helper.kill()
+            is_well = False
+        with self._changed:
+            if is_well:
+                self._idle.append(helper)
+            else:
+                self._well -= 1
+            self._changed.notify_all()
+        return found
+
+    def stop(self) -> None:
+        """End them, also those that are at work: whoever waits for these measures without."""
+        for helper in self._all:
+            helper.kill()
+            helper.communicate()
+
+
+_helpers: _Helpers | None = None
+
+
+def _answer(helper: subprocess.Popen[str], path: Path) -> str:
+    assert helper.stdin is not None
+    assert helper.stdout is not None
+    print(json.dumps(str(path.absolute())), file=helper.stdin, flush=True)
+    return helper.stdout.readline()
+
+
+def serve(asked: IO[str], answers: IO[str]) -> None:
+    """Answer for one file after another."""
+    torch.set_num_threads(1)
+    for line in asked:
+        found: dict[str, Any] | None = None
+        try:
+            found = measured(files.read(Path(json.loads(line)))[0])
+        except Exception as error:  # who asked meets it again, where it can be told
+            print(f"could not measure {line.strip()}: {error!r}", file=sys.stderr)
+        print(json.dumps(found), file=answers, flush=True)
+
+
+def evaluated(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
+    """All metrics of clean test images, and the main ones of each shift at each severity."""
+    return {
+        images: calibration.evaluate(
+            logits, predictions["labels"], bins=BINS, metrics=calibration.ALL if images == "clean" else MAIN
+        ).as_dict()["metrics"]
+        for images, logits in _tested(predictions).items()
+    }
+
+
+def after_temperature(predictions: dict[str, Tensor]) -> dict[str, Any] | None:
+    """The metrics of clean test images after the temperature that suits held-out images best; None without such."""
+    if "logits.held_out" not in predictions:
+        return None
+    return _scaled(predictions, "logits.held_out", "labels.held_out", calibration.ALL)
+
+
+def after_temperature_on_test(predictions: dict[str, Tensor]) -> dict[str, Any]:
+    """The same after the temperature that suits the test images themselves: the best that there could be."""
+    return _scaled(predictions, "logits.clean", "labels", MAIN)
+
+
+def _scaled(predictions: dict[str, Tensor], logits: str, labels: str, metrics: Sequence[str]) -> dict[str, Any]:
+    fit: TemperatureFit = calibration.fit_temperatures(predictions[logits][None], predictions[labels])[0]
+    scaled = predictions["logits.clean"].double() / fit.temperature
+    found = calibration.evaluate(scaled, predictions["labels"], bins=BINS, metrics=metrics)
+    return {
+        "temperature": float(fit.temperature),
+        "certificate": str(fit),
+        "metrics": found.as_dict()["metrics"],
+    }
+
+
+def reliability(predictions: dict[str, Tensor], temperature: float | None) -> dict[str, dict[str, Any] | None]:
+    """What reliability diagrams show of clean images, of them at a temperature, and of all shifted ones together."""
+    tested = _tested(predictions)
+    clean = tested.pop("clean")
+    scaled = [] if temperature is None else [clean.double() / temperature]
+    return {
+        "clean": _curve([clean], predictions["labels"]),
+        "after_temperature": _curve(scaled, predictions["labels"]),
+        "shifted": _curve(list(tested.values()), predictions["labels"]),
+    }
+
+
+def _curve(parts: list[Tensor], labels: Tensor) -> dict[str, Any] | None:
+    if not parts:
+        return None
+    evaluation = calibration.Evaluation(bins=BINS, metrics=["ece"])
+    for logits in parts:
+        evaluation.update(logits, labels)
+    return evaluation.reliability().as_dict()
+
+
+def _tested(predictions: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The logits of test images by the name of the images."""
+    parts = ((name.partition("."), logits) for name, logits in predictions.items())
+    return {images: logits for (kind, _, images), logits in parts if kind == "logits" and images != "held_out"}

@@ -1,0 +1,54 @@
+"""What a step of training makes small, and by which optimizer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, AdamW, Optimizer
+
+from ...optimizer import attach
+from .arms import Arm, arm_named
+from .config import Config
+from .layers import confined_to, decay_groups
+
+
+def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy with the targets' probabilities, these smoothed, or with sure samples counting (1 − p)^focus less.
+
+    References: Szegedy et al., "Rethinking the Inception Architecture", 2016; Lin et al., "Focal Loss", 2017,
+    and Mukhoti et al., "Calibrating Deep Neural Networks using Focal Loss", 2020.
+    """
+    if arm.focus:
+        log_p = logits.log_softmax(1)
+        return -(targets * (1 - log_p.exp()).pow(arm.focus) * log_p).sum(1).mean()
+    return functional.cross_entropy(logits, targets, label_smoothing=arm.smoothing)
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Go on at another rate; one that CUDA graphs read stays in its place."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
+    """The base optimizer, made orthogonal where the method says so."""
+    on_gpu, decay, rate = config.device == "cuda", config.weight_decay, rate_of(config)
+    arm = arm_named(config.arm)
+    groups = decay_groups(model, arm.decayed) if arm.decayed else [*model.parameters()]
+    if config.optimizer == "sgd":
+        optimizer: Optimizer = SGD(groups, rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
+    else:
+        optimizer = AdamW(groups, rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
+    if arm.orthogonal is not None:
+        attach(optimizer, **arm.orthogonal, where=confined_to(model, arm.only) if arm.only else None)
+    return optimizer
+
+
+def rate_of(config: Config) -> float | Tensor:
+    """The learning rate at the start. On a GPU one that is to change lies in its memory, where graphs find it."""
+    is_read = config.device == "cuda" and config.schedule != "constant"
+    return torch.tensor(config.learning_rate, device="cuda") if is_read else config.learning_rate

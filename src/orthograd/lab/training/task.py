@@ -1,0 +1,105 @@
+"""What a seed starts from: its few training images, and its network before training."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..data import DATASETS, Dataset
+from ..networks import MODELS
+from .config import Config
+
+HELD_OUT = 5000
+"""Training images beyond the labelled few, at most, on which a temperature may be fitted."""
+
+_GLOBAL_RANDOM_NUMBERS = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a seed learns from and is judged by: the same for every arm, so that runs of a seed are pairs."""
+
+    dataset: Dataset
+    images: Tensor
+    labels: Tensor
+    held_out_images: Tensor
+    held_out_labels: Tensor
+
+    @classmethod
+    def of(cls, config: Config) -> Task:
+        """The data of a config's seed."""
+        data = found(config.dataset, DATASETS, "a data set")()
+        if not isinstance(data, Dataset):
+            raise ValueError(
+                f"expected {config.dataset} to make an orthograd.lab.data.Dataset, got {type(data).__name__}"
+            )
+        if config.labels_per_class == 0:
+            return cls(data, data.train_images, data.train_labels, data.test_images[:0], data.test_labels[:0])
+        images, labels, left = data.few(config.labels_per_class, seed=config.seed)
+        held_out = _held_out(data.train_labels, left)
+        return cls(data, images, labels, data.train_images[held_out], data.train_labels[held_out])
+
+
+def _held_out(labels: Tensor, left: Tensor) -> Tensor:
+    """The first ones left, or ones spread over all of them where the first do not have every class: data may be sorted.
+
+    >>> _held_out(torch.arange(20_000) // 10_000, torch.arange(20_000))[[0, 1, -1]].tolist()
+    [0, 4, 19996]
+    """
+    first = left[:HELD_OUT]
+    if len(labels[first].unique()) == len(labels[left].unique()):
+        return first
+    return left[torch.arange(HELD_OUT) * len(left) // HELD_OUT]
+
+
+def check_names(config: Config) -> None:
+    """Refuse a data set or a network that is not there, without making either."""
+    found(config.dataset, DATASETS, "a data set")
+    found(config.model, MODELS, "a model")
+
+
+def initial_model(config: Config, data: Dataset) -> nn.Module:
+    """The network before training, which depends on the seed and not on the arm."""
+    make = found(config.model, MODELS, "a model")
+    with seeded(config.seed):
+        model = make(data.shape, data.classes)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"expected {config.model} to make a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """What is drawn on the CPU inside depends on the seed alone; the world's random numbers are left as they were."""
+    with _GLOBAL_RANDOM_NUMBERS, torch.random.fork_rng(devices=[]):  # runs in other threads have theirs
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def found(name: str, known: Mapping[str, Callable[..., Any]], what: str) -> Callable[..., Any]:
+    """The function of that name, or the one at an import path.
+
+    >>> found("math:sqrt", {}, "a function")(4.0)
+    2.0
+    """
+    if name in known:
+        return known[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ValueError(
+            f"expected {what} among {', '.join(known)}, or an import path like package.module:name, got {name}"
+        )
+    try:
+        function = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"expected {what} at the import path {name}, but {error}") from error
+    if not callable(function):
+        raise ValueError(f"expected a function at the import path {name}, got {type(function).__name__}")
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""The paper's theorems, run: what each says, what was measured, and whether it holds. See docs/theory.md."""

@@ -1,0 +1,143 @@
+"""The decision-boundary theorem: steps along the gradient of a stationary network, and random ones as long."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...projection import orthogonal_gradient, radial_component
+from .networks import MODELS, Trained, Weights, squares, trained
+from .statement import Demonstration, Statement
+
+TITLE = "The decision-boundary theorem: what a gradient step changes at a stationary point"
+LENGTHS = (0.01, 0.03, 0.1, 0.3)
+"""Of the steps, as shares of ‖θ‖."""
+SIDE, DRAWS, SCALE = 80, 8, 1.5
+STEPS = 3000
+
+
+def boundary(steps: int = STEPS) -> Demonstration:
+    """Predictions on a grid of the plane that change, for homogeneous networks and for others; homogeneity defects."""
+    networks = {name: trained(name, steps=steps if name == "homogeneous" else steps // 3) for name in MODELS}
+    curves = {
+        name: {
+            "gradient": [float(changed_along_gradient(net, size).mean()) for size in LENGTHS],
+            "rescaling": [float(changed_by_rescaling(net, size).mean()) for size in LENGTHS],
+            "random": [float(changed_at_random(net, size).mean()) for size in LENGTHS],
+            "defect": float(defects(net).mean()),
+            "sines": net.sines.tolist(),
+        }
+        for name, net in networks.items()
+    }
+    maps = {"lengths": list(LENGTHS), "map": _map(networks["homogeneous"])}
+    return Demonstration("boundary", TITLE, (*_of_networks(networks), *_of_maximum()), {"networks": curves, **maps})
+
+
+def grid(side: int = SIDE) -> Tensor:
+    """Points of a square of the plane, on which predictions are counted."""
+    axis = torch.linspace(-3, 3, side, dtype=torch.float64)
+    return torch.cartesian_prod(axis, axis)
+
+
+def changed(net: Trained, directions: Weights, size: float) -> Tensor:
+    """The share of predictions that change by seed, after a step of this share of ‖θ‖ along the directions."""
+    before, after = net.model(net.weights, grid()), net.model(moved(net, directions, size), grid())
+    # Where no hidden unit is active all logits are zero: there is no prediction that could change.
+    is_predicted = before.abs().amax(-1) > 0
+    return ((before.argmax(-1) != after.argmax(-1)) & is_predicted).double().sum(-1) / is_predicted.sum(-1)
+
+
+def moved(net: Trained, directions: Weights, size: float) -> Weights:
+    """The weights after a step against the directions, as long as this share of ‖θ‖."""
+    factors = size * (squares(net.weights) / squares(directions)).sqrt()
+    return [w - factors.view(-1, *[1] * (w.ndim - 1)) * d for w, d in zip(net.weights, directions, strict=True)]
+
+
+def changed_along_gradient(net: Trained, size: float) -> Tensor:
+    """What a step of gradient descent of this length changes."""
+    return changed(net, net.gradients, size)
+
+
+def changed_by_rescaling(net: Trained, size: float) -> Tensor:
+    """What the radial part of the gradient alone changes: nothing, in a homogeneous network, stationary or not."""
+    radial = [radial_component(g, w, rows=True) for g, w in zip(net.gradients, net.weights, strict=True)]
+    return changed(net, radial, size)
+
+
+def changed_at_random(net: Trained, size: float) -> Tensor:
+    """What steps of the same length in random directions change, on average."""
+    draw = torch.Generator().manual_seed(2)
+    draws = [[torch.randn(w.shape, generator=draw, dtype=w.dtype) for w in net.weights] for _ in range(DRAWS)]
+    return torch.stack([changed(net, directions, size) for directions in draws]).mean(0)
+
+
+def defects(net: Trained) -> Tensor:
+    """How far from positively homogeneous, by seed: the sine of the angle by which logits turn when a layer is scaled.
+
+    Each tensor in turn is multiplied by 1.5; root mean square over the grid, and the largest over the tensors.
+    """
+    before, found = net.model(net.weights, grid()), []
+    for layer in range(len(net.weights)):
+        after = net.model([w * SCALE if i == layer else w for i, w in enumerate(net.weights)], grid())
+        along = (after * before).sum(-1, keepdim=True) / (before**2).sum(-1, keepdim=True).clamp_min(1e-300)
+        share = ((after - along * before) ** 2).sum(-1) / (after**2).sum(-1).clamp_min(1e-300)
+        found.append(share.mean(-1).sqrt())
+    return torch.stack(found).amax(0)
+
+
+def _of_networks(networks: dict[str, Trained]) -> list[Statement]:
+    net = networks["homogeneous"]
+    # A step of length s‖θ‖ leaves the rays of the layers by s·‖g⊥‖/‖g‖. Logits turn in proportion, so of the grid
+    # the share within that distance of a boundary can change: a few times the distance; ten leaves room.
+    allowed = 10 * max(LENGTHS) * float(net.sines.max())
+    along = max(float(changed_along_gradient(net, size).max()) for size in LENGTHS)
+    found = [
+        Statement("homogeneous: ⊥Grad reaches stationarity", "largest ‖g⊥‖/‖g‖", float(net.sines.max()), "≤", 1e-3),
+        Statement(
+            "homogeneous: scaling a layer scales the logits", "defect", float(defects(net).max()), "≤", 1e-14
+        ),  # some tens of roundings, each half of 2.2e-16
+        Statement("homogeneous: a gradient step changes no prediction", "largest share changed", along, "≤", allowed),
+        Statement(
+            "… and a random step of 10 % does",
+            "least share changed",
+            float(changed_at_random(net, 0.1).min()),
+            "≥",
+            0.01,
+        ),
+    ]
+    for name in ("with biases", "with batch norm", "with a residual sum"):
+        other = networks[name]
+        share = float(changed_by_rescaling(other, 0.1).mean())
+        found += [
+            Statement(f"control, {name}: not homogeneous", "defect", float(defects(other).mean()), "≥", 1e-2),
+            Statement(f"control, {name}: rescaling layers by 10 % changes predictions", "mean share", share, "≥", 1e-3),
+        ]
+    kinks = float(networks["with ReLU"].sines.max())
+    says = "control, with ReLU: no Lipschitz gradient, and ⊥Grad sticks at the kinks"
+    return [*found, Statement(says, "largest ‖g⊥‖/‖g‖", kinks, "≥", 1e-2)]
+
+
+def _of_maximum() -> list[Statement]:
+    """On the steepest axis of an ellipse gradient and weight are parallel: ⊥Grad stays at the circle's worst point."""
+    curvatures, worst = torch.tensor([[1.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
+    aside = torch.tensor([torch.tensor(0.1).sin(), torch.tensor(0.1).cos()], dtype=torch.float64)
+    step = orthogonal_gradient(curvatures * worst, worst, renormalize=False)
+    gain = ((curvatures * worst**2).sum() - (curvatures * aside**2).sum()) / 2
+    says = "a stationary point need not be a minimum over directions"
+    return [
+        Statement(says, "‖g⊥‖ at the worst direction of a quadratic", float(step.norm()), "≤", 0.0),
+        Statement(says, "by how much a turn of 0.1 lowers the loss", float(gain), "≥", 1e-3),
+    ]
+
+
+def _map(net: Trained, size: float = 0.3) -> dict[str, list[str]]:
+    """The classes of the first seed on the grid, in digits: as trained, after a gradient step, after a random one."""
+    draw = torch.Generator().manual_seed(3)
+    aside = [torch.randn(w.shape, generator=draw, dtype=w.dtype) for w in net.weights]
+    states = {
+        "as trained": net.weights,
+        "along the gradient": moved(net, net.gradients, size),
+        "at random": moved(net, aside, size),
+    }
+    classes = {name: net.model(state, grid())[0].argmax(-1).view(SIDE, SIDE).tolist() for name, state in states.items()}
+    return {name: ["".join(map(str, row)) for row in rows] for name, rows in classes.items()}

@@ -1,0 +1,315 @@
+"""`orthograd compare`, as a newcomer runs it: small, real, and every number traced back to the stored logits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from orthograd import calibration, statistics
+from orthograd.cli.main import app
+from orthograd.lab.jobs.store import Store
+from tests.patience import PATIENCE
+
+TINY = ["--seeds", "3", "--epochs", "6", "--workers", "1"]
+
+
+def invoked(*arguments):
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    done = invoked(*TINY, "--out", folder)
+    assert done.exit_code == 0, done.output
+    return folder, done.output
+
+
+def test_every_number_comes_from_the_stored_logits(finished):
+    folder, output = finished
+    written = json.loads((folder / "comparison.json").read_text())
+    by_arm = {"baseline": {}, "orthograd": {}}
+    for record in Store(folder / "runs").runs():
+        run = Store(folder / "runs").get(record["config"])
+        run.verify()
+        predictions = run.read_tensors("predictions")
+        by_arm[record["config"]["arm"]][record["config"]["seed"]] = predictions
+        for name, metrics in record["metrics"].items():
+            found = calibration.evaluate(predictions[f"logits.{name}"], predictions["labels"])
+            assert metrics["ece"] == pytest.approx(found.ece)
+    eces = [
+        [calibration.evaluate(by_arm[arm][seed]["logits.clean"], by_arm[arm][seed]["labels"]).ece for seed in range(3)]
+        for arm in ("baseline", "orthograd")
+    ]
+    expected = statistics.compare(*eces, better="lower")
+    row = written["tables"]["clean"]["ece"]
+    assert row["p"] == pytest.approx(expected.p)
+    assert row["cohens_d"]["value"] == pytest.approx(expected.cohens_d.value)
+    assert f"{expected.candidate.mean:.3f} against {expected.baseline.mean:.3f}" in " ".join(output.split())
+    assert written["verdict"].split(":")[0] in " ".join(output.split())
+    assert written["seeds"] == [0, 1, 2]
+
+
+def test_seeds_are_counted_from_where_they_are_asked_to(tmp_path):
+    assert invoked("--seeds", 2, "--first-seed", 5, "--epochs", 1, "--workers", 1, "--out", tmp_path).exit_code == 0
+    assert json.loads((tmp_path / "comparison.json").read_text())["seeds"] == [5, 6]
+    assert "orthograd compare --seeds 2 --first-seed 5 --epochs 1" in (tmp_path / "report.html").read_text()
+
+
+def test_tables_and_figures_are_written(finished):
+    folder, _ = finished
+    rows = list(csv.reader((folder / "comparison.csv").open()))
+    assert rows[0][:3] == ["metric", "baseline", "⊥Grad"]
+    assert [row[0] for row in rows[1:4]] == ["top1_accuracy", "top5_accuracy", "loss"]
+    text = (folder / "comparison.md").read_text()
+    for title in ("Clean", "Shifted", "Temperature-scaled"):
+        assert f"## {title} test images" in text
+    for name in ("reliability.png", "severity.png"):
+        assert min(Image.open(folder / name).size) > 300
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex, of texlive-latex-recommended")
+def test_latex_sets_the_tables_within_their_text(finished, tmp_path):
+    tables = (finished[0] / "comparison.tex").read_text()
+    assert tables.startswith("% needs \\usepackage{booktabs,graphicx}")
+    lines = [r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}", tables, r"\end{document}"]
+    (tmp_path / "paper.tex").write_text("\n".join(lines))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "Output written on paper.pdf" in told
+    assert "Overfull" not in told
+    assert "Missing character" not in told
+
+
+def test_what_is_finished_is_not_done_again_and_more_seeds_are_added(finished):
+    folder, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/record.json")}
+    again = invoked(*TINY, "--out", folder)
+    assert "6 runs, 6 of them done" in again.output
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    plan = invoked("--seeds", 5, "--epochs", 6, "--out", folder, "--dry-run")
+    assert "10 runs: 6 finished, 0 begun, 4 to do" in " ".join(plan.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "resnet"], "expected a model among cnn, cnn_batchnorm, mlp"),
+        (["--candidate", "dropout"], "expected an arm among baseline"),
+        (["--candidate", "baseline"], "expected two different arms"),
+        (["--learning-rate", "0"], "learning_rate above 0"),
+        (["--labels-per-class", "500"], "expected 500 training images of class"),
+        (["--dataset", "no.such:thing"], "No module named"),
+        (["--corruptions"], "expected images of bytes (n, 3, height, width), such as cifar10, got digits of float32"),
+        (["--momentum", "1"], "expected momentum below 1"),
+        (["--first-seed", "4294967296"], "--first-seed"),  # torch takes 32 bits of it: this is seed 0 again
+        (["--seeds", "1000000000"], "--seeds"),
+        (["--momentum", "0.5", "--optimizer", "adamw"], "expected no --momentum with the optimizer adamw"),
+        (["--address", "auto"], "expected no --address without --executor ray"),
+        (["--gpus-per-run", "0.5"], "expected no --gpus-per-run without --executor ray"),
+    ],
+)
+def test_what_cannot_be_compared_is_named_before_anything_is_trained(tmp_path, arguments, words):
+    done = invoked(*TINY, "--out", tmp_path / "out", *arguments)
+    assert done.exit_code == 2
+    assert words in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def probabilities_in_evaluation(shape, classes):
+    class Network(torch.nn.Linear):
+        def forward(self, images):
+            logits = super().forward(images.flatten(1))
+            return logits if self.training else (logits, logits.softmax(1))
+
+    return Network(shape[0] * shape[1] * shape[2], classes)
+
+
+def lazy(shape, classes):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(classes))
+
+
+def frozen(shape, classes):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, classes)).requires_grad_(False)
+
+
+def without_parameters(shape, classes):
+    return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d((1, classes)), torch.nn.Flatten())
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (probabilities_in_evaluation, "to give logits (8, 10) in evaluation, got tuple"),
+        (lazy, "to have parameters whose shapes are known, got 1.weight without: use Linear and not LazyLinear"),
+        (frozen, "to have parameters that learn, got none that its logits depend on"),
+        (without_parameters, "to have parameters that learn, got none that its logits depend on"),
+    ],
+)
+def test_a_network_that_cannot_be_trained_or_judged_is_refused(tmp_path, model, words):
+    done = invoked(*TINY, "--model", f"{__name__}:{model.__name__}", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.split())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("more", [[], ["--workers", "2"], ["--dry-run"]])
+def test_a_missing_gpu_is_named(tmp_path, more):
+    done = invoked(*TINY, "--device", "cuda", "--out", tmp_path / "out", *more)
+    assert done.exit_code == 2
+    assert "expected a GPU for these runs, got none" in " ".join(done.output.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_named_once(tmp_path):
+    (tmp_path / "file").touch()
+    done = invoked(*TINY, "--out", tmp_path / "file")
+    assert done.exit_code == 2
+    assert "file" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_run_without_its_predictions_is_named_with_what_to_do(tmp_path):
+    tiny = ["--seeds", "2", "--epochs", "1", "--workers", "1", "--out", tmp_path]
+    assert invoked(*tiny).exit_code == 0
+    gone = next(iter(sorted(tmp_path.glob("runs/*/predictions.safetensors"))))
+    page = (tmp_path / "report.html").read_bytes()
+    gone.unlink()
+    for more in ([], ["--dry-run"]):
+        done = invoked(*tiny, *more)
+        assert done.exit_code == 2
+        said = " ".join(done.output.split())
+        assert f"{gone}: cannot be read: No such file or directory; without {gone.parent} the run is done again" in said
+    done = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert done.exit_code == 0  # from records alone, which it says
+    assert (tmp_path / "report.html").read_bytes() == page
+    assert f"{gone} is gone: the page is made from the records alone" in " ".join(done.output.split())
+
+
+def test_a_plan_gives_long_times_in_hours(tmp_path):
+    done = invoked("--seeds", "2", "--epochs", "100000000", "--workers", "1", "--dry-run", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert re.search(r"About [0-9.]+ days a run, [0-9.]+ days in all with 1 process\.", " ".join(done.output.split()))
+
+
+def test_a_folder_is_printed_as_it_is_named(tmp_path):
+    folder = tmp_path / "[bold]a[/b]:fire:"
+    done = invoked("--seeds", 2, "--epochs", 1, "--workers", 1, "--model", "mlp", "--out", folder)
+    assert done.exit_code == 0, done.output
+    assert f"4 runs, in {folder / 'runs'}" in done.output.replace("\n", "")
+    assert f"The page: {folder / 'report.html'}" in done.output.replace("\n", "")
+
+
+def test_a_plan_for_a_cluster_does_not_count_the_cores_of_this_machine(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    done = invoked("--seeds", 2, "--epochs", 1, "--executor", "ray", "--dry-run", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "several at once take less" in done.output
+    assert "process" not in done.output
+
+
+def test_training_that_diverges_is_called_so(tmp_path):
+    done = invoked(*TINY, "--learning-rate", "100000", "--out", tmp_path)
+    assert done.exit_code == 1
+    assert "training diverged: the loss of epoch 1 is nan, at learning_rate 100000" in done.output
+
+
+def test_an_edited_record_is_named_and_refused(tmp_path):
+    tiny = ["--seeds", "2", "--epochs", "2", "--workers", "1", "--out", tmp_path]
+    assert invoked(*tiny).exit_code == 0
+    record = next(iter(sorted(tmp_path.glob("runs/*/record.json"))))
+    record.write_text(record.read_text().replace('"batch_size": 32', '"batch_size": 33'))
+    done = invoked(*tiny)
+    assert done.exit_code == 2
+    assert str(record) in done.output.replace("\n", "")
+
+
+@pytest.mark.slow
+def test_interrupted_work_goes_on_and_ends_as_if_it_had_not_been(tmp_path):
+    command = [sys.executable, "-m", "orthograd", "compare", "--seeds", "2", "--epochs", "40", "--out"]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    process = subprocess.Popen([*command, str(tmp_path / "torn")], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + PATIENCE
+    while not list(tmp_path.glob("torn/runs/*/checkpoint*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on" in said
+    subprocess.run([*command, str(tmp_path / "torn")], check=True, capture_output=True)
+    whole, torn = (Store(tmp_path / name / "runs") for name in ("whole", "torn"))
+    for left, right in zip(whole.runs(), torn.runs(), strict=True):
+        assert left["metrics"] == right["metrics"]
+        assert left["losses"] == right["losses"]
+        for name, value in whole.get(left["config"]).read_tensors("predictions").items():
+            assert torch.equal(value, torn.get(right["config"]).read_tensors("predictions")[name])
+
+
+@pytest.mark.slow
+def test_a_model_and_data_of_one_s_own_enter_by_import_path(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "from orthograd.lab.data import Dataset\n"
+        "def data():\n"
+        "    images = torch.rand(90, 1, 4, 4, generator=torch.Generator().manual_seed(0))\n"
+        "    labels = torch.arange(90) % 3\n"
+        "    return Dataset('mine', images, labels, images, labels, classes=3)\n"
+        "def model(shape, classes):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, classes))\n"
+    )
+    command = ["compare", "--seeds", "2", "--epochs", "3", "--dataset", "mine:data", "--model", "mine:model"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-m", "orthograd", *command, "--out", "out"], cwd=tmp_path, env=environment, check=True
+    )
+    assert len(list(Path(tmp_path).glob("out/runs/*/record.json"))) == 4
+
+
+@pytest.mark.slow
+def test_the_path_of_cifar10_works_on_a_few_images(tmp_path, frost):
+    """Bytes for pixels, crops and flips, and all 15 corruptions at five severities."""
+    (tmp_path / "few.py").write_text(
+        "import torch\n"
+        "from orthograd.lab.data import Dataset\n"
+        "def data():\n"
+        "    noise = torch.rand(80, 3, 32, 32, generator=torch.Generator().manual_seed(0))\n"
+        "    images = (256 * noise).to(torch.uint8)\n"
+        "    labels = torch.arange(80) % 2\n"
+        "    return Dataset('few', images, labels, images[:20], labels[:20], 2, (0.5,) * 3, (0.25,) * 3)\n"
+    )
+    command = ["compare", "--dataset", "few:data", "--model", "cnn_batchnorm", "--labels-per-class", "8"]
+    command += [
+        "--epochs",
+        "1",
+        "--seeds",
+        "2",
+        "--augmentation",
+        "crop_flip",
+        "--corruptions",
+        "--workers",
+        "1",
+        "--out",
+        "out",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-m", "orthograd", *command], cwd=tmp_path, env=environment, check=True)
+    records = list(Store(tmp_path / "out" / "runs").runs())
+    assert len(records) == 4
+    for record in records:
+        assert len(record["metrics"]) == 1 + 15 * 5
+        assert record["shifts"] == "made"
+    assert "--corruptions" in (tmp_path / "out" / "report.html").read_text()

@@ -1,0 +1,101 @@
+"""What `orthograd evaluate` refuses, and how it says so; and its help."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from orthograd.cli import evaluation
+from tests.cli.test_evaluate_command import predictions, refused, run, saved
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    target = tmp_path / "evaluation.json"
+    target.write_text("old")
+
+    def broken(path):
+        path.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        evaluation.replaced(target, broken)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "words"),
+    [
+        ([[math.nan, 0.0], [1.0, 0.0]], [0, 1], "expected finite logits, got nan in row 0"),
+        ([[math.inf, 0.0], [1.0, 0.0]], [0, 1], "expected finite logits, got inf in row 0"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0, 2], "expected labels from 0 to 1, got 2 in row 1"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0, -1], "got -1 in row 1"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0, 1, 1], "expected a label for each of 2 samples, got 3"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0.0, 1.0], "labels as whole numbers, got torch.float64"),
+        ([[1.0, 0.0], [1.0, 0.0]], [[0], [1]], "expected labels (n,), got (2, 1)"),
+        ([[1, 0], [1, 0]], [0, 1], "logits in floating point, got torch.int64"),
+        ([1.0, 0.0], [0, 1], "expected logits (n, classes), got (2,)"),
+        ([[1.0], [2.0]], [0, 0], "at least two classes"),
+        (np.zeros((0, 2)), np.zeros(0, int), "at least one sample"),
+    ],
+)
+def test_predictions_that_make_no_sense_are_refused_in_one_line(tmp_path, out, logits, labels, words):
+    path = saved(tmp_path / "bad.npz", logits, labels)
+    refused(run(path, "--out", out), "bad.npz: ", words)
+    good = saved(tmp_path / "good.npz", *predictions(classes=2))
+    refused(run(good, "--fit-temperature", path, "--out", out), "bad.npz: ", words)
+    assert not out.exists()
+
+
+def test_other_bad_input_is_refused_in_one_line(tmp_path, out):
+    path = saved(tmp_path / "a.npz", *predictions())
+    refused(run(tmp_path / "missing.npz", "--out", out), "missing.npz: no such file")
+    refused(run(path, path, "--out", out), "expected different files")
+    refused(run(path, "--probabilities", "--out", out), "leave out --probabilities")
+    refused(run(path, "--resamples", 1, "--out", out), "at least 2 resamples")
+    other = saved(tmp_path / "b.npz", *predictions(classes=3))
+    refused(run(path, "--fit-temperature", other, "--out", out), "expected 3 classes as in", "got 4")
+    (tmp_path / "file").write_text("")
+    refused(run(path, "--resamples", 0, "--out", tmp_path / "file"), "file")
+    logits = saved(tmp_path / "c.npz", *predictions(), "probabilities")
+    refused(run(logits, "--probabilities", "--out", out), "c.npz: expected probabilities from 0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--device", "toaster"),
+        ("--bins", "0"),
+        ("--bins", "1001"),
+        ("--bins", "1000000000"),
+        ("--bins", "10.7"),
+        ("--resamples", "-1"),
+        ("--resamples", "1000000000"),
+        ("--seed", "100000000000000000000"),
+        ("--classes", "a\nb"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(tmp_path, out, option, value):
+    result = run(saved(tmp_path / "a.npz", *predictions()), option, value, "--out", out)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_a_missing_matplotlib_is_told_before_anything_is_computed(tmp_path, out, monkeypatch):
+    monkeypatch.setattr("orthograd.cli.evaluation.find_spec", lambda name: None)
+    result = run(saved(tmp_path / "a.npz", *predictions()), "--out", out)
+    refused(result, "needs matplotlib: pip install '.[lab]'")
+
+
+def test_help_teaches_what_a_file_holds():
+    text = " ".join(run("--help", width=100).output.split())
+    assert 'numpy.savez("test.npz", logits=logits, labels=labels)' in text
+    assert "orthograd evaluate test.npz --fit-temperature held-out.npz" in text
+    assert "orthograd evaluate sgd.npz orthograd.npz" in text

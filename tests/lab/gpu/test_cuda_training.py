@@ -1,0 +1,204 @@
+"""Training on a real GPU: as on the CPU up to rounding, and the same bits alone, packed, resumed and in a used slot."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from orthograd.lab.gpu import slots
+from orthograd.lab.gpu.packing import SIZES, fastest_pack
+from orthograd.lab.gpu.precision import precision
+from orthograd.lab.gpu.slots import SLOTS
+from orthograd.lab.jobs.executors import InProcess, execute
+from orthograd.lab.jobs.store import Store
+from orthograd.lab.runs import prediction
+from orthograd.lab.runs.packed import PackedGPU
+from orthograd.lab.runs.run import diagnosed, run
+from orthograd.lab.runs.training import train, training
+from orthograd.lab.training.arms import ARMS
+from orthograd.lab.training.config import Config
+from orthograd.lab.training.draws import Draws
+from orthograd.lab.training.preparation import byte_table, in_one_launch, prepared
+from orthograd.lab.training.task import Task
+from tests.lab.training.test_preparation import in_bytes
+from tests.lab.training.test_training import Memory
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+ON_GPU = Config(device="cuda", epochs=4, model="cnn_batchnorm", augmentation="crop_flip")
+
+
+def results(config, keeper=None, task=None):
+    """Weights, running statistics and losses of a run."""
+    with precision(config.precision), training(config, task or Task.of(config), keeper=keeper) as trained:
+        state = trained.model.state_dict()
+        return torch.cat([value.flatten().double().cpu() for value in state.values()]), trained.losses
+
+
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_graphs_on_a_gpu_do_what_plain_steps_do_on_a_cpu(arm, optimizer):
+    config = dataclasses.replace(ON_GPU, arm=arm, optimizer=optimizer, learning_rate=0.005, batch_size=24)
+    _, losses = results(config)
+    on_cpu = dataclasses.replace(config, device="cpu")
+    torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("arm", ["baseline", "orthograd", "orthograd_row"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_graphs_see_a_rate_that_falls(arm, optimizer):
+    config = dataclasses.replace(ON_GPU, arm=arm, optimizer=optimizer, learning_rate=0.005, schedule="cosine")
+    _, losses = results(config)
+    on_cpu = dataclasses.replace(config, device="cpu")
+    torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
+    _, constant = results(dataclasses.replace(config, schedule="constant"))
+    assert losses != constant
+
+
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
+def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
+    config = dataclasses.replace(ON_GPU, precision=name, arm="orthograd")
+    first, losses = results(config)
+    other, _ = results(dataclasses.replace(config, seed=1))
+    again, same_losses = results(config)
+    SLOTS.drop()
+    new, _ = results(config)
+    assert torch.equal(first, again)
+    assert torch.equal(first, new)
+    assert losses == same_losses
+    assert not torch.equal(first, other)
+
+
+def test_kernels_of_our_own_learn_what_pytorch_learns_on_a_cpu():
+    """One epoch, slowly: there 1e-4 of the weights makes 5e-4 of the loss; at usual rates 1e-5 make a percent."""
+    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=1, arm="orthograd", learning_rate=5e-4)
+    _, losses = results(config)
+    on_cpu = dataclasses.replace(config, device="cpu")
+    torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize(("optimizer", "rate"), [("sgd", 5e-4), ("adamw", 3e-4)])
+def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
+    """Slowly: at usual rates this network makes a percent of its loss out of 1e-5 of its weights."""
+    config = dataclasses.replace(
+        ON_GPU, model="resnet18", epochs=2, arm="orthograd", optimizer=optimizer, learning_rate=rate
+    )
+    whole, half = (results(dataclasses.replace(config, precision=name))[1] for name in ("tf32", "bf16"))
+    torch.testing.assert_close(half, whole, rtol=0.03, atol=0)
+
+
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
+def test_gradients_that_are_watched_give_the_same_bits_as_those_that_the_step_measures(name, monkeypatch):
+    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=2, arm="orthograd", precision=name)
+    watched, losses = results(config)
+    SLOTS.drop()
+    monkeypatch.setattr("orthograd.lab.gpu.watch.LARGE", 2**63)
+    measured, same_losses = results(config)
+    SLOTS.drop()
+    assert torch.equal(watched, measured)
+    assert losses == same_losses
+
+
+@pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "bf16")])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, model, name, monkeypatch):
+    monkeypatch.setattr("orthograd.lab.gpu.slots.Slot.seconds_between_checkpoints", 0.0)
+    config = dataclasses.replace(
+        ON_GPU, arm="orthograd", optimizer=optimizer, learning_rate=0.01, model=model, precision=name
+    )
+    memory = Memory(crash_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        results(config, memory)
+    resumed, losses = results(config, memory)
+    whole, all_losses = results(config)
+    assert torch.equal(resumed, whole)
+    assert losses == all_losses
+
+
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
+def test_runs_end_in_the_same_bits_alone_and_packed(tmp_path, name):
+    configs = [
+        dataclasses.replace(ON_GPU, precision=name, model="resnet18", epochs=2, arm=arm, seed=seed).as_dict()
+        for seed in range(3)
+        for arm in ("baseline", "orthograd")
+    ]
+    with precision(name):
+        alone = execute(configs, run, Store(tmp_path / "alone"), executor=InProcess())
+    packed = execute(configs, run, Store(tmp_path / "packed"), executor=PackedGPU(4))
+    for config, one, other in zip(configs, alone, packed, strict=True):
+        assert one["losses"] == other["losses"], config
+        assert one["files"] == other["files"], config  # hashes of all logits
+        assert one["weight_norm"] == other["weight_norm"]
+
+
+@pytest.mark.parametrize(("model", "compiled"), [("cnn_batchnorm", 1), ("resnet18", 0)])
+def test_a_judge_that_is_ready_compiles_nothing_more(model, compiled, monkeypatch):
+    """And nothing at all of networks with kernels of their own."""
+    config = dataclasses.replace(ON_GPU, epochs=1, precision="bf16", shifts="cifar10c", model=model)
+    task = Task.of(config)
+    sets = {"clean": task.dataset.test_images.cuda(), "fog.1": task.dataset.test_images.cuda().flip(0)}
+    monkeypatch.setattr(prediction, "judged_by", lambda config, data: iter(sets.items()))
+    monkeypatch.setitem(prediction.BATCH, "cuda", 64)
+    stats = torch._dynamo.utils.counters["stats"]
+    with precision(config.precision), training(config, task) as trained:  # which compiles as well, so it comes first
+        before = stats["unique_graphs"]
+        prediction.prepare(config)
+        assert stats["unique_graphs"] == before + compiled
+        found = prediction.predicted(trained.model, task, config)
+        assert stats["unique_graphs"] == before + compiled
+    clean = found["logits.clean"]
+    assert (found["logits.fog.1"].flip(0) - clean).norm() < 0.05 * clean.norm()
+
+
+@pytest.mark.parametrize("shape", [(200, 3, 32, 32), (50, 1, 8, 8), (37, 3, 9, 7), (64, 2, 3, 40)])
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_epochs_images_are_the_same_bits_by_one_launch(shape, augmentation, dtype):
+    data = in_bytes(*shape)
+    images, targets = data.train_images.cuda(), torch.eye(2, device="cuda")[data.train_labels.cuda()]
+    config = dataclasses.replace(ON_GPU, augmentation=augmentation)
+    for seed in range(5):
+        draws = Draws.of(config, ARMS["baseline"], len(images), torch.Generator().manual_seed(seed)).to(images.device)
+        found = in_one_launch(images, draws, byte_table(data, images, dtype))
+        wanted, _ = prepared(data, images, targets, draws, 16)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(found, wanted.contiguous(memory_format=torch.channels_last).to(dtype))
+
+
+@pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "tf32"), ("resnet18", "bf16")])
+@pytest.mark.parametrize("arm", ["orthograd", "mixup"])
+def test_a_run_ends_in_the_same_bits_by_one_launch_an_epoch(model, name, arm, monkeypatch):
+    config = dataclasses.replace(ON_GPU, model=model, precision=name, arm=arm, epochs=2)
+    data = in_bytes(150, 3, 16, 16)
+    task = Task(data, data.train_images, data.train_labels, data.train_images[:0], data.train_labels[:0])
+    launches, launch = [], slots.in_one_launch
+    monkeypatch.setattr(slots, "in_one_launch", lambda *given: launches.append(1) or launch(*given))
+    found, losses = results(config, task=task)
+    assert bool(launches) == (arm != "mixup")
+    SLOTS.drop()
+    monkeypatch.setattr(slots, "byte_table", lambda *given: None)
+    launches.clear()
+    wanted, same = results(config, task=task)
+    assert not launches
+    assert torch.equal(found, wanted)
+    assert losses == same
+
+
+@pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "bf16")])
+def test_a_diagnosis_by_a_graph_says_the_same(model, name, monkeypatch):
+    config = dataclasses.replace(ON_GPU, model=model, precision=name, epochs=1)
+    task = Task.of(config)
+    with precision(name), training(config, task) as trained:
+        state = {key: value.clone() for key, value in trained.model.state_dict().items()}
+        by_graph = diagnosed(config, task, trained.model)
+        monkeypatch.setattr("orthograd.lab.runs.run.replayed", lambda forward: forward)
+        assert diagnosed(config, task, trained.model) == by_graph
+        assert all(torch.equal(value, state[key]) for key, value in trained.model.state_dict().items())
+    kinds = {row["kind"] for row in by_graph["parameters"].values()}
+    assert {"rows invariant", "part of outputs", "function"} <= kinds
+
+
+def test_the_pack_is_one_that_was_tried():
+    with precision("tf32"):
+        assert fastest_pack(dataclasses.replace(ON_GPU, precision="tf32")) in SIZES

@@ -1,0 +1,111 @@
+"""Arms: plain data that says what differs, and ⊥Grad confined to one kind of layers."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from orthograd.lab.networks import MODELS
+from orthograd.lab.training.arms import ARMS, KINDS, LAYERS, Arm
+from orthograd.lab.training.config import Config
+from orthograd.lab.training.layers import parameters_of
+from orthograd.lab.training.objective import loss, optimizer_of
+
+
+def test_arms_can_be_read_without_torch():
+    code = "import sys; from orthograd.lab.training.arms import ARMS; print('torch' in sys.modules, len(ARMS))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", str(len(ARMS))]
+
+
+def test_only_is_a_kind_of_layers_of_an_arm_with_orthograd():
+    with pytest.raises(ValueError, match="expected only among head"):
+        Arm("", "", orthogonal={}, only="tail")
+    with pytest.raises(ValueError, match="of an arm with ⊥Grad"):
+        Arm("", "", only="head")
+
+
+def test_what_decays_is_a_kind_of_layers():
+    with pytest.raises(ValueError, match="expected decayed among head"):
+        Arm("", "", decayed="tail")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_decay_can_be_spared_for_all_but_convolutions(optimizer):
+    network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
+    for parameter in network.parameters():
+        torch.nn.init.ones_(parameter).grad = torch.zeros_like(parameter)
+    config = Config(arm="spared_orthograd", optimizer=optimizer, learning_rate=0.1, weight_decay=0.5)
+    optimizer_of(config, network).step()
+    chosen = {id(parameter) for parameter in parameters_of(network, "convolution")}
+    assert len(chosen) < len(list(network.parameters()))
+    for parameter in network.parameters():  # without gradients, decay is all there is
+        assert torch.equal(parameter, torch.full_like(parameter, 0.95 if id(parameter) in chosen else 1.0))
+
+
+@pytest.mark.parametrize("model", ["resnet18", "cnn_batchnorm"])
+def test_kinds_of_layers_are_disjoint_and_leave_nothing_of_a_resnet(model):
+    network = MODELS[model]((3, 32, 32), 10)
+    kinds = {kind: {id(parameter) for parameter in parameters_of(network, kind)} for kind in LAYERS}
+    assert sum(map(len, kinds.values())) == len(set.union(*kinds.values()))
+    if model == "resnet18":
+        assert set.union(*kinds.values()) == {id(parameter) for parameter in network.parameters()}
+    assert all(parameter.ndim == 4 for parameter in parameters_of(network, "convolution"))
+    assert [parameter.shape[0] for parameter in parameters_of(network, "head")] == [10, 10]
+
+
+def test_what_a_network_lacks_is_named():
+    with pytest.raises(ValueError, match="parameters of the kind norm_scale, got Sequential without"):
+        parameters_of(MODELS["cnn"]((1, 8, 8), 10), "norm_scale")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_orthograd_acts_on_that_kind_and_on_nothing_else(kind):
+    torch.manual_seed(0)
+    network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter)  # zero shifts would have no direction
+    optimizer = optimizer_of(Config(arm=f"orthograd_{kind}"), network)
+    torch.nn.functional.cross_entropy(network(torch.rand(16, 1, 8, 8)), torch.arange(16) % 10).backward()
+    raw = {id(p): p.grad.clone() for p in network.parameters()}
+    before = {id(p): p.detach().clone() for p in network.parameters()}
+    optimizer.step()
+    chosen = {id(parameter) for parameter in parameters_of(network, kind)}
+    for parameter in network.parameters():
+        is_changed = not torch.equal(parameter.grad, raw[id(parameter)])
+        if id(parameter) not in chosen:
+            assert not is_changed
+            continue
+        weight = before[id(parameter)]
+        cosine = (parameter.grad * weight).sum() / (parameter.grad.norm() * weight.norm())
+        assert abs(float(cosine)) < 1e-4
+
+
+def test_rivals_with_orthograd_differ_from_them_in_orthograd_alone():
+    for name in ("label_smoothing", "focal", "mixup"):
+        alone, both = ARMS[name], ARMS[f"{name}_orthograd"]
+        assert alone.orthogonal is None
+        assert both.orthogonal == {}
+        assert dataclasses.replace(both, orthogonal=None, title=alone.title, details=alone.details) == alone
+        logits, targets = torch.randn(4, 3), torch.eye(3)[[0, 1, 2, 0]]
+        assert torch.equal(loss(alone, logits, targets), loss(both, logits, targets))
+
+
+@pytest.mark.parametrize("arm", ["orthograd_update", "orthograd_row", "orthograd_model"])
+def test_other_forms_of_orthograd_train(arm):
+    torch.manual_seed(0)
+    network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
+    optimizer = optimizer_of(Config(arm=arm), network)
+    images, labels = torch.rand(16, 1, 8, 8), torch.arange(16) % 10
+    losses = []
+    for _ in range(8):
+        optimizer.zero_grad()
+        value = torch.nn.functional.cross_entropy(network(images), labels)
+        value.backward()
+        optimizer.step()
+        losses.append(float(value.detach()))
+    assert losses[-1] < losses[0]
