@@ -1,4 +1,4 @@
-"""Progress over all runs of a comparison: a bar where somebody watches, a line a minute in a log. And an end in time."""
+"""Progress over all runs of a comparison: a bar where somebody watches, a line a minute in a log; and a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton and CUDA graphs, as far as engines must know them: whether Triton is here, kernels compiled ahead, captures."""
+"""What engines must know of Triton and CUDA graphs: whether it is here, kernels compiled ahead, captures."""
 
 from __future__ import annotations
 
