@@ -88,12 +88,6 @@ def test_options_that_cannot_be_are_refused(tmp_path, out, option, value):
     assert "Traceback" not in result.output
 
 
-def test_a_missing_matplotlib_is_told_before_anything_is_computed(tmp_path, out, monkeypatch):
-    monkeypatch.setattr("orthograd.cli.evaluation.find_spec", lambda name: None)
-    result = run(saved(tmp_path / "a.npz", *predictions()), "--out", out)
-    refused(result, "needs matplotlib: pip install '.[lab]'")
-
-
 def test_help_teaches_what_a_file_holds():
     text = " ".join(run("--help", width=100).output.split())
     assert 'numpy.savez("test.npz", logits=logits, labels=labels)' in text

@@ -93,7 +93,7 @@ def test_a_source_distribution_has_the_sources_and_no_records(project):
 def usual(tmp_path_factory):
     """How each command ends where nothing is missing, and the folder where it ended."""
     folder = tmp_path_factory.mktemp("usual")
-    (folder / "test.csv").write_text("cat,dog,label\n2.5,-1,0\n0.5,1.5,1\n")
+    (folder / "test.csv").write_text("class_0,class_1,label\n2.5,-1,0\n0.5,1.5,1\n")
     packages = environment(folder / "packages")
     return folder, {name: called(packages, name, *arguments) for name, arguments in COMMAND_LINES.items()}
 
