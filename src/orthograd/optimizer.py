@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .attachment import Attachment, Shipped, attachment_of, projector_for
+from .engine.projector import Projector
 from .options import Options
 from .partition import Partition, Where, project_gradients_
 
@@ -162,10 +163,14 @@ def orthogonalize_(
     if wrong is not None or not given:
         raise TypeError(f"expected parameters, got {'none' if not given else repr(wrong)}")
     segments = Partition(options, where, named).segments([{"params": given}]).get(options, [])
-    project_gradients_(segments, options, _shared_projector(options))
+    # A projector knows tensors by where they lie. Others of another size or dtype may lie there later.
+    kinds = tuple((p.shape, p.dtype, None if p.grad is None else p.grad.dtype) for each in segments for p in each)
+    project_gradients_(segments, options, _shared_projector(options, kinds))
 
 
-_shared_projector = cache(projector_for)
+@cache
+def _shared_projector(options: Options, kinds: tuple[Any, ...]) -> Projector:
+    return projector_for(options)
 
 
 def _is_named(item: Any) -> bool:

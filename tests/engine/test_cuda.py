@@ -218,3 +218,31 @@ def test_grad_scaler_skips_steps_with_infinite_gradients(fused):
     scaler.update()
     for a, b in zip(before, model.parameters(), strict=True):
         torch.testing.assert_close(a, b.detach(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("second", [(120, torch.float32), (100, torch.bfloat16)])
+def test_the_bare_operation_takes_nothing_for_what_lay_there_before(second):
+    memory = [torch.zeros(1024, dtype=torch.uint8, device="cuda") for _ in range(2)]
+    for size, dtype in ((100, torch.float32), second):
+        weight, gradient = (each.view(dtype)[:size].normal_() for each in memory)
+        exact = orthogonal_gradient(gradient.clone(), weight)
+        parameter = torch.nn.Parameter(weight)
+        parameter.grad = gradient
+        for _ in range(2):  # the second time by what is remembered
+            orthograd.orthogonalize_([parameter])
+        assert relative_error(parameter.grad, exact) < (1e-5 if dtype is torch.float32 else 1e-2)
+
+
+def test_a_parameter_that_is_cut_short_in_its_place_is_projected_as_it_is():
+    memory = torch.randn(2, 120, device="cuda")
+    parameter = torch.nn.Parameter(memory[0])
+    optimizer = torch.optim.SGD([parameter], lr=0.0)
+    orthograd.attach(optimizer)
+    for size in (120, 100):
+        parameter.grad = None
+        parameter.data = memory[0, :size]
+        parameter.grad = memory[1, :size].normal_()
+        exact = orthogonal_gradient(parameter.grad.clone(), parameter.detach())
+        for _ in range(2):
+            optimizer.step()
+        assert relative_error(parameter.grad, exact) < 1e-5

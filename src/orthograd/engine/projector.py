@@ -19,7 +19,7 @@ from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of,
 # Addresses of gradients repeat from step to step; a few alternating sets are remembered.
 REMEMBERED = 8
 CPU = torch.device("cpu")
-Addresses = tuple[list[int], list[int], list[Any], list[int]] | None
+Addresses = tuple[list[int], list[int], list[Any], list[int], list[int]] | None
 
 
 class Plan(Protocol):
@@ -159,6 +159,7 @@ def addresses(segments: Sequence[Sequence[Any]], gradients: list[Tensor | None],
             [0 if g is None else g.data_ptr() for g in gradients],
             [w.data_ptr() for w in weights],
             [g is None or g.is_contiguous() or g.stride() for g in gradients],
+            list(map(Tensor.numel, weights)),  # `parameter.data = parameter.data[:n]` stays where it is
             [len(segment) for segment in segments],
         )
     except RuntimeError:  # sparse or sharded: no address of its own
