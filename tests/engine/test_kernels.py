@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from orthograd.engine import kernels, step_kernels
+from orthograd.engine import kernels
+from orthograd.lab.gpu import step_triton
 
 finish = {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "LARGEST": 3.4e38}
 for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
@@ -30,7 +31,7 @@ for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
         ("step_kernel", {**step, "MEASURES": False, "PROJECTS": False, "COPY_TYPE": None, "READS_RATE": False}),
         ("measuring_kernel", {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "BLOCK": 512, "SLOTS": 256}),
     ]:
-        kernel = getattr(step_kernels if hasattr(step_kernels, name) else kernels, name)
+        kernel = getattr(step_triton if hasattr(step_triton, name) else kernels, name)
         types = dict.fromkeys(("directory", "owners", "ends", "counter"), "*i64")
         types |= dict.fromkeys(("tensors", "measured", "length", "chunk"), "i32")
         types |= dict.fromkeys(("correction", "table", "out"), "*fp64")

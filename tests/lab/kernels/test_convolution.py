@@ -171,7 +171,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from orthograd.lab.networks import conv_kernels
+from orthograd.lab.kernels import convolution_triton
 
 NUMBERS = ("images", "pixels", "channels", "stretches", "length")
 LAYER = {"H": 16, "W": 16, "C": 64, "O": 128, "SIZE": 3, "STRIDE": 1, "BACK": False, "TRANSPOSED": False}
@@ -180,7 +180,7 @@ TILE = {"PIXELS": 128, "CHANNELS": 64, "DEPTH": 64, "OUTPUTS": 128, "INPUTS": 64
 
 
 def compiled(name, types, **constants):
-    kernel = getattr(conv_kernels, name)
+    kernel = getattr(convolution_triton, name)
     constants = {**LAYER, **TILE, **dict.fromkeys(("parts", "weight", "bias", "mean", "variance", "plus")), **constants}
     types = {**dict.fromkeys(NUMBERS, "i32"), "epsilon": "fp32", "momentum": "fp32", "y": "*bf16", **types}
     signature = {a: types.get(a, "constexpr" if a in constants else "*fp32") for a in kernel.arg_names}

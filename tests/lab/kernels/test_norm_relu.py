@@ -262,13 +262,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from orthograd.lab.networks import norm_kernels
+from orthograd.lab.kernels import norm_triton
 
 VALUES = "first second total values plus out slope other_slope beside values_slope plus_slope".split()
 SIZES = {"PARTS": 128, "ROWS": 32, "COLUMNS": 32}
 for kind in ("*bf16", "*fp32"):
     for name in ("statistics_kernel", "normalise_kernel", "normalise_kernel, plain", "sums_kernel", "slopes_kernel"):
-        kernel, flag = getattr(norm_kernels, name.split(",")[0]), "plain" not in name
+        kernel, flag = getattr(norm_triton, name.split(",")[0]), "plain" not in name
         types = {argument: "*fp32" for argument in kernel.arg_names if argument.islower()}
         types |= {argument: kind for argument in VALUES}
         types |= dict.fromkeys(("pixels", "channels", "stretches", "length"), "i32")
