@@ -97,10 +97,10 @@ def _text(value: Any) -> str:
 
 
 def _how(pair: ArmPair) -> str:
-    if pair.seeds != list(range(len(pair.seeds))):
+    if pair.seeds != list(range(pair.seeds[0], pair.seeds[0] + len(pair.seeds))):
         return (
-            "The command trains seeds from 0 on; those of this page are others, which only the library can train. "
-            "With the same versions on the same hardware a seed gives the same bits."
+            "One command trains seeds in a row. Those of this page have gaps: train each row of them with --first-seed "
+            "into the same folder. With the same versions on the same hardware a seed gives the same bits."
         )
     return (
         "With the same versions on the same hardware this gives the same bits; elsewhere it gives the same up to "
