@@ -15,8 +15,7 @@ from _recorded import check
 from orthograd.lab.bench.claim import Claim
 from orthograd.lab.jobs.cluster.executor import RayCluster
 from orthograd.lab.jobs.executors import Executor, execute
-from orthograd.lab.jobs.grid import Grid
-from orthograd.lab.jobs.jobs import Event
+from orthograd.lab.jobs.jobs import Event, Grid
 from orthograd.lab.jobs.processes import ProcessPool
 from orthograd.lab.jobs.store import Store
 from orthograd.lab.runs.run import run

@@ -23,6 +23,7 @@ LAYERS = [
     ["optimizer"],
     ["figures"],
     ["diagnosis"],
+    ["lab.files"],
     ["lab.jobs", "lab.data", "lab.kernels"],
     ["lab.networks"],
     ["lab.training"],

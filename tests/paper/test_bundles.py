@@ -8,8 +8,7 @@ import random
 import pytest
 
 from orthograd.calibration import CONVENTIONS
-from orthograd.lab.jobs.bundles import read_bundle, read_bundles, write_bundle
-from orthograd.lab.jobs.columns import as_text, columns_of, rows_of
+from orthograd.lab.jobs.bundles import as_text, columns_of, read_bundle, read_bundles, rows_of, write_bundle
 from orthograd.lab.jobs.files import StoreError, canonical_json, sha256
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.experiments import EXPERIMENTS, named

@@ -16,14 +16,13 @@ import torch
 from rich.console import Console
 
 from ..lab.comparison.values import duration
+from ..lab.files import FileError, naming
 from ..lab.jobs.cluster.executor import RayCluster
 from ..lab.jobs.executors import Executor, InProcess, execute
-from ..lab.jobs.files import StoreError, naming, read_object
-from ..lab.jobs.fingerprints import SAME_EACH_TIME, Fingerprint, difference, fingerprint_of
-from ..lab.jobs.grid import Grid
-from ..lab.jobs.jobs import Event, ExperimentError
+from ..lab.jobs.files import read_object
+from ..lab.jobs.jobs import Event, ExperimentError, Grid
 from ..lab.jobs.processes import ProcessPool
-from ..lab.jobs.record import CONFIG
+from ..lab.jobs.record import CONFIG, SAME_EACH_TIME, Fingerprint, difference, fingerprint_of
 from ..lab.jobs.store import RunFolder, Store
 from ..lab.runs.judgement import check_shifts
 from ..lab.runs.packed import PackedGPU
@@ -37,7 +36,7 @@ from .options import refuse_ignored
 from .progress import Progress
 
 FAILED, INTERRUPTED = 1, 130
-Failures = (ValueError, TypeError, OSError, ImportError, StoreError)
+Failures = (ValueError, TypeError, OSError, ImportError)
 """What is wrong with what was asked, or with the disk: told in a line, not with a traceback."""
 
 
@@ -87,7 +86,7 @@ def finished(grid: Grid, store: Store) -> list[dict[str, Any]]:
     """The sound records that there are."""
     found = []
     for config in grid:
-        with suppress(StoreError):
+        with suppress(FileError):
             found += [store.get(config).record()] if store.get(config).is_finished else []
     return found
 
@@ -202,7 +201,7 @@ def _require_same_as_before(config: Config, store: Store, now: Fingerprint) -> N
     shared = _shared(config.as_dict())
     for path in sorted(store.folder.glob(f"*/{CONFIG}")):
         found: Fingerprint = {}
-        with suppress(StoreError):  # the plan names those that are not sound
+        with suppress(FileError):  # the plan names those that are not sound
             stored = read_object(path)
             found = _known(store.get(stored)) if _shared(stored) == shared else {}
         if words := difference(found, now):

@@ -32,7 +32,7 @@ from ..calibration.files.evaluation import (
     without_interval,
 )
 from ..calibration.files.reading import PredictionsFile, read_predictions
-from ..lab.jobs.files import replaced
+from ..lab.files import replacing, write_text
 from .device import device_named
 
 
@@ -110,7 +110,7 @@ def _print(console: Console, results: Results, written: list[Path], *, explain: 
 def write_record(results: Results, folder: Path) -> Path:
     """Write the numbers to evaluation.json in the folder."""
     text = json.dumps(strict(as_record(results)), indent=1, ensure_ascii=False, allow_nan=False)
-    return replaced(folder / "evaluation.json", lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    return write_text(folder / "evaluation.json", text + "\n")
 
 
 def write_figure(results: Results, folder: Path) -> Path:
@@ -119,7 +119,9 @@ def write_figure(results: Results, folder: Path) -> Path:
     from ..figures.style import save_figure  # with matplotlib, which no other command waits for
 
     figure = reliability_figure({column.name: column.curve for column in results.columns})
-    return replaced(folder / "reliability.png", lambda path: save_figure(figure, path))
+    with replacing(folder / "reliability.png") as unfinished:
+        save_figure(figure, unfinished)
+    return folder / "reliability.png"
 
 
 def as_record(results: Results) -> dict[str, Any]:

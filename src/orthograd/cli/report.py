@@ -29,13 +29,12 @@ def report(
     require("numpy", "safetensors", "scipy")
     from ..lab.comparison.pages import write_pages  # with scipy, which no other command waits for
     from ..lab.comparison.records import files_gone
-    from ..lab.jobs.files import StoreError
 
     try:
         written = write_pages(
             runs, baseline=baseline, candidate=candidate, settings={"model": model, "dataset": dataset}, out=out
         )
-    except (ValueError, OSError, StoreError) as error:
+    except (ValueError, OSError) as error:
         typer.echo(f"orthograd report: {error}", err=True)
         raise typer.Exit(2) from None
     for path in written:

@@ -13,11 +13,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ..lab.comparison.output import write_text
 from ..lab.comparison.values import duration
+from ..lab.files import write_text
 from ..lab.jobs.files import config_hash
-from ..lab.jobs.grid import Grid
-from ..lab.jobs.jobs import ExperimentError, Failure
+from ..lab.jobs.jobs import ExperimentError, Failure, Grid
 from ..lab.jobs.store import Store
 from ..lab.training.config import Config
 from ..lab.training.task import check_names

@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..lab.jobs.files import StoreError, write
+from ..lab.files import write_text
 from .blocks import Picture, as_markdown
 from .contents import contents
 from .evidence import Evidence
@@ -38,8 +38,7 @@ def write_documents(docs: Path) -> list[Path]:
     """Write the document and its figures; remove figures that nothing makes any more."""
     expected = expected_files(docs)
     for path, text in expected.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, text.encode())
+        write_text(path, text)
     for path in differing(docs):
         path.unlink()
     return list(expected)
@@ -56,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(*write_documents(given.docs), sep="\n")
             return 0
         wrong = differing(given.docs)
-    except (StoreError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         print(f"orthograd.paper.document: {error}", file=sys.stderr)
         return 2
     for path in wrong:

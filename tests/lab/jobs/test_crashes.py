@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import shutil
@@ -10,42 +9,22 @@ import tempfile
 import pytest
 import torch
 
-from orthograd.lab.jobs import files
+from orthograd.lab import files
 from orthograd.lab.jobs.executors import execute
-from orthograd.lab.jobs.files import StoreError, config_hash
+from orthograd.lab.jobs.files import config_hash
 from orthograd.lab.jobs.store import Store
 from tests.lab.jobs import toy_runs
 from tests.lab.jobs.finished_runs import CONFIG, finished, names
 
 
-@pytest.mark.parametrize("step", ["open", "fsync", "replace", "folder"])
-def test_a_failing_step_leaves_the_old_file_and_no_leftovers(tmp_path, monkeypatch, step):
-    path = tmp_path / "record.json"
-    files.write(path, b"old")
-
-    def full(*args, **kwargs):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    if step == "open":
-        monkeypatch.setattr(files, "open", full, raising=False)
-    elif step == "folder":
-        monkeypatch.setattr(files, "flush_folder", full)
-    else:
-        monkeypatch.setattr(os, step, full)
-    with pytest.raises(StoreError, match=r"record.json: cannot be written: No space left on device"):
-        files.write(path, b"new")
-    assert path.read_bytes() == (b"new" if step == "folder" else b"old")
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def in_a_fork(act):
-    """The exit code of a process that does this and no more, and the StoreError it met."""
+    """The exit code of a process that does this and no more, and the FileError it met."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         try:
             act()
             os._exit(0)
-        except StoreError as error:
+        except files.FileError as error:
             os.write(writing, str(error).encode())
             os._exit(7)
         finally:

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from orthograd.lab.files import FileError
 from orthograd.lab.jobs.files import StoreError
 from tests.lab.jobs.finished_runs import CONFIG, finished
 
@@ -40,7 +41,7 @@ def test_damage_is_named_by_file_and_never_repaired(store, damage):
     harm(run.path / name)
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
     for look in (run.record, run.verify, lambda: list(store.runs())):
-        with pytest.raises(StoreError, match=f"{name}: .*{words}"):
+        with pytest.raises(FileError, match=f"{name}: .*{words}"):
             look()
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
 
@@ -83,5 +84,5 @@ def test_broken_checkpoints_are_named(store):
     with pytest.raises(StoreError, match=r"config.json: is the config of run"), run.claim():
         pass
     (run.path / "config.json").unlink()
-    with pytest.raises(StoreError, match=r"config.json: cannot be read"), run.claim():
+    with pytest.raises(FileError, match=r"config.json: cannot be read"), run.claim():
         pass

@@ -10,8 +10,7 @@ import pytest
 
 from orthograd.lab.jobs.executors import InProcess, execute
 from orthograd.lab.jobs.files import StoreError
-from orthograd.lab.jobs.grid import Grid
-from orthograd.lab.jobs.jobs import ExperimentError
+from orthograd.lab.jobs.jobs import ExperimentError, Grid
 from orthograd.lab.jobs.processes import ProcessPool, available_cores
 from orthograd.lab.jobs.store import Store
 from orthograd.lab.runs.packed import PackedGPU
@@ -185,7 +184,7 @@ def test_a_run_of_the_main_script_works_and_one_that_cannot_be_imported_is_expla
 SCRIPT = """
 import sys
 from orthograd.lab.jobs.executors import execute
-from orthograd.lab.jobs.grid import Grid
+from orthograd.lab.jobs.jobs import Grid
 from orthograd.lab.jobs.jobs import ExperimentError
 from orthograd.lab.jobs.processes import ProcessPool
 from orthograd.lab.jobs.store import Store

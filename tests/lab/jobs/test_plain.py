@@ -6,7 +6,7 @@ import math
 import pytest
 
 from orthograd.lab.jobs.files import config_hash
-from orthograd.lab.jobs.grid import Grid
+from orthograd.lab.jobs.jobs import Grid
 from orthograd.lab.jobs.store import Store
 
 

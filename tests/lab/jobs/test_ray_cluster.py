@@ -15,8 +15,7 @@ import torch
 from orthograd.lab.jobs.cluster.executor import RayCluster
 from orthograd.lab.jobs.cluster.node import local_store
 from orthograd.lab.jobs.executors import InProcess, execute
-from orthograd.lab.jobs.grid import Grid
-from orthograd.lab.jobs.jobs import ExperimentError
+from orthograd.lab.jobs.jobs import ExperimentError, Grid
 from orthograd.lab.jobs.store import Store
 from orthograd.lab.runs.packed import PackedGPU
 from orthograd.lab.runs.run import run

@@ -11,8 +11,7 @@ import pytest
 
 from orthograd.lab.jobs.cluster import node
 from orthograd.lab.jobs.cluster.executor import RayCluster
-from orthograd.lab.jobs.cluster.orders import Order, Place, Surroundings, Unshared
-from orthograd.lab.jobs.cluster.shipment import Shipment, packed, unpack
+from orthograd.lab.jobs.cluster.messages import Order, Place, Shipment, Surroundings, Unshared, packed, unpack
 from orthograd.lab.jobs.executors import execute
 from orthograd.lab.jobs.files import StoreError
 from orthograd.lab.jobs.jobs import Job

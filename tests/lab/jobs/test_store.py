@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from orthograd.lab.jobs import files
+from orthograd.lab import files
 from orthograd.lab.jobs.files import StoreError
 from orthograd.lab.jobs.store import Store
 from tests.lab.jobs.finished_runs import CONFIG, finished, names
@@ -89,9 +89,9 @@ def test_reports_and_names_that_cannot_be_are_refused(store):
 def test_a_file_in_place_of_the_folder_is_named(tmp_path):
     (tmp_path / "runs").write_text("")
     store = Store(tmp_path / "runs")
-    with pytest.raises(StoreError, match=r"runs.*: cannot be made a folder"), store.get(CONFIG).claim():
+    with pytest.raises(files.FileError, match=r"runs.*: cannot be made a folder"), store.get(CONFIG).claim():
         pass
-    with pytest.raises(StoreError, match=r"runs: cannot be listed: Not a directory"):
+    with pytest.raises(files.FileError, match=r"runs: cannot be listed: Not a directory"):
         list(store.runs())
     assert list(Store(tmp_path / "nothing").runs()) == []
 

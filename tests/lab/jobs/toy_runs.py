@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from orthograd.lab.jobs.grid import Grid
+from orthograd.lab.jobs.jobs import Grid
 
 EPOCHS_LOG = "epochs.log"
 

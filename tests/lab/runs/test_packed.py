@@ -12,8 +12,7 @@ import torch
 from orthograd.lab.gpu.queues import QUEUES
 from orthograd.lab.jobs.executors import InProcess, execute
 from orthograd.lab.jobs.files import config_hash
-from orthograd.lab.jobs.grid import Grid
-from orthograd.lab.jobs.jobs import ExperimentError
+from orthograd.lab.jobs.jobs import ExperimentError, Grid
 from orthograd.lab.jobs.store import Store
 from orthograd.lab.runs import packed
 from orthograd.lab.runs.packed import PackedGPU

@@ -13,7 +13,7 @@ from torch import nn
 
 from orthograd.lab.data import Dataset, digits
 from orthograd.lab.jobs.files import as_file
-from orthograd.lab.jobs.fingerprints import difference
+from orthograd.lab.jobs.record import difference
 from orthograd.lab.networks import MODELS
 from orthograd.lab.runs.training import train
 from orthograd.lab.training.config import Config

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rich.console import Console
@@ -15,7 +15,8 @@ from rich.table import Table
 
 from ...calibration import CONVENTIONS, ReliabilityCurve
 from ...statistics import ComparisonTable
-from ..jobs.files import read_object, replaced
+from ..files import replacing, write_text
+from ..jobs.files import read_object
 from ..jobs.record import CONFIG, FAILURE, RECORD
 from ..training.arms import ARMS
 from ..training.config import Config, recipe
@@ -24,6 +25,9 @@ from .page.document import page
 from .page.failures import FailedRun
 from .pair import ArmPair, verdict
 from .values import by_severity
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHOWN = ("top1_accuracy", "loss", "ece", "max_softmax")
 Tables = Mapping[str, ComparisonTable]
@@ -45,11 +49,6 @@ def write_comparison(
         "comparison.csv": as_csv(tables["clean"], baseline=names[0], candidate=names[1]),
     }
     return [*(write_text(folder / name, text) for name, text in texts.items()), *_figures(pair, names, folder)]
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a file of text, whole or not at all."""
-    return replaced(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8", newline="\n"))
 
 
 def _summary(pair: ArmPair, tables: Tables, names: tuple[str, str], failed: Sequence[FailedRun]) -> dict[str, Any]:
@@ -85,18 +84,25 @@ def _latex(tables: Tables, names: tuple[str, str], seeds: int) -> str:
 def _figures(pair: ArmPair, names: tuple[str, str], folder: Path) -> list[Path]:
     from ...figures.composition import reliability_figure
     from ...figures.severity import severity_figure  # with matplotlib, which takes a while
-    from ...figures.style import save_figure
 
     arms = dict(zip(names, (pair.baseline, pair.candidate), strict=True))
     curves = {
         name: [ReliabilityCurve.from_dict(record["reliability"]["clean"]) for record in arm]
         for name, arm in arms.items()
     }
-    written = [replaced(folder / "reliability.png", lambda path: save_figure(reliability_figure(curves), path))]
+    written = [_write_figure(folder / "reliability.png", reliability_figure(curves))]
     if pair.is_shifted:
         by_metric = {metric: {name: by_severity(arm, metric) for name, arm in arms.items()} for metric in SHOWN}
-        written.append(replaced(folder / "severity.png", lambda path: save_figure(severity_figure(by_metric), path)))
+        written.append(_write_figure(folder / "severity.png", severity_figure(by_metric)))
     return written
+
+
+def _write_figure(path: Path, figure: Figure) -> Path:
+    from ...figures.style import save_figure
+
+    with replacing(path) as unfinished:
+        save_figure(figure, unfinished)
+    return path
 
 
 def comparison_page(pair: ArmPair, failed: Sequence[FailedRun] = ()) -> str:

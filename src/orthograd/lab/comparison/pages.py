@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..files import write_text
 from ..jobs.files import canonical_json
-from .output import comparison_page, failed_runs, write_text
+from .output import comparison_page, failed_runs
 from .pair import ArmPair
 from .records import store_in, stored_records
 

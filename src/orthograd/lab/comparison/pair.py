@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ...calibration import CONVENTIONS
 from ...statistics import ComparisonTable, compare_table
-from ..jobs.fingerprints import difference, fingerprint_of
+from ..jobs.record import difference, fingerprint_of
 from . import values
 from .formats import TITLES, as_csv, latex, markdown
 from .values import Metrics, Record, by_severity

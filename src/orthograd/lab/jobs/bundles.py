@@ -1,14 +1,17 @@
-"""Records that travel with the source: all runs of a setting and an arm in one small file, whole and checked."""
+"""Records that travel with the source: all runs of a setting and an arm in one small file, whole and checked.
+
+Many records of one shape are columns there: every name once, then a list with a value for each run. Nothing is lost.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .columns import as_text, columns_of, rows_of
-from .files import StoreError, canonical_json, read_object, write
+from ..files import write_text
+from .files import StoreError, canonical_json, read_object
 from .record import check_hashes
 
 FORMATS = "runs of orthograd as columns, 1", "runs of orthograd as columns, 2"
@@ -36,18 +39,17 @@ def write_bundle(path: Path, records: Iterable[Record]) -> Path:
     if _rows(columns) != whole:
         raise ValueError(f"{path}: expected records that columns give back, got others")
     columns = {"format": FORMATS[1] if "more" in columns else FORMATS[0], **columns}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, as_text(columns).encode())
-    return path
+    return write_text(path, as_text(columns))
 
 
 def read_bundle(path: Path) -> list[dict[str, Any]]:
     """The records, in the order of their seeds; StoreError, naming the file, where one is not as it was written."""
-    found = read_object(path)
-    if found.get("format") not in FORMATS:
-        raise StoreError(f"{path}: expected the format {' or '.join(map(repr, FORMATS))}, got {found.get('format')!r}")
+    columns = read_object(path)
+    if columns.get("format") not in FORMATS:
+        expected = " or ".join(map(repr, FORMATS))
+        raise StoreError(f"{path}: expected the format {expected}, got {columns.get('format')!r}")
     try:
-        records = _rows(found)
+        records = _rows(columns)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: expected columns of runs, got {error!r}") from error
     for record in records:
@@ -75,3 +77,48 @@ def _check(path: Path, record: Record) -> None:
 
 def _order(record: Record) -> tuple[int, str]:
     return int(record["config"]["seed"]), str(record["hash"])
+
+
+def columns_of(values: Sequence[Any]) -> Any:
+    """Mappings with the same keys become one mapping of columns; anything else a list.
+
+    >>> columns_of([{"seed": 0, "loss": {"clean": 0.5}}, {"seed": 1, "loss": {"clean": 0.25}}])
+    {'loss': {'clean': [0.5, 0.25]}, 'seed': [0, 1]}
+    """
+    if values and all(isinstance(value, dict) and value.keys() == values[0].keys() and value for value in values):
+        return {name: columns_of([value[name] for value in values]) for name in sorted(values[0])}
+    return list(values)
+
+
+def rows_of(columns: Any, count: int) -> list[Any]:
+    """What the columns were made of.
+
+    >>> rows_of({"loss": {"clean": [0.5, 0.25]}, "seed": [0, 1]}, 2)
+    [{'loss': {'clean': 0.5}, 'seed': 0}, {'loss': {'clean': 0.25}, 'seed': 1}]
+    """
+    if isinstance(columns, dict):
+        parts = {name: rows_of(part, count) for name, part in columns.items()}
+        return [{name: part[i] for name, part in parts.items()} for i in range(count)]
+    if not isinstance(columns, list) or len(columns) != count:
+        actual = f"a list of {len(columns)}" if isinstance(columns, list) else type(columns).__name__
+        raise ValueError(f"expected a column of {count} values, got {actual}")
+    return columns
+
+
+def as_text(columns: Any) -> str:
+    """Strict JSON with a line for each column, so that what changed can be seen; the same bytes each time."""
+    return "\n".join(_lines(columns, "")) + "\n"
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    if not isinstance(value, dict) or not value:
+        yield f"{indent}{json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(',', ':'), sort_keys=True)}"
+        return
+    yield f"{indent}{{"
+    for i, (name, part) in enumerate(value.items()):
+        first, *rest = _lines(part, f"{indent} ")
+        lines = [f"{indent} {json.dumps(name, ensure_ascii=False)}: {first.lstrip()}", *rest]
+        comma = "," if i < len(value) - 1 else ""
+        yield from lines[:-1]
+        yield lines[-1] + comma
+    yield f"{indent}}}"

@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
-from . import files
-from .files import StoreError, canonical_json, naming
+from .. import files
+from .files import StoreError, as_bytes, canonical_json, parsed, read
 from .record import CHECKPOINT
 
 FLUSH_EVERY = 2.0  # seconds
@@ -46,7 +46,7 @@ class Checkpoints:
             self._number = newest[1]["number"] if newest else 0
         self._number += 1
         note = canonical_json({"run": self._run, "number": self._number, "state": state}, name="checkpoint")
-        data = files.as_bytes(content, note)
+        data = as_bytes(content, note)
         if time.monotonic() - self._flushed < FLUSH_EVERY:
             _write_slot(self._folder / SLOTS[self._number % 2], data)
         else:
@@ -68,9 +68,9 @@ class Checkpoints:
         return [self._folder / name for name in (*SLOTS, CHECKPOINT)]
 
     def _newest(self) -> Checkpoint | None:
-        found = [self._checked(path, *_read_slot(path)) for path in self._paths[:2] if files.exists(path)]
-        found.append(self._checked(self._paths[2], *_read(self._paths[2])))
-        return max((one for one in found if one), key=lambda one: one[1]["number"], default=None)
+        checkpoints = [self._checked(path, *_read_slot(path)) for path in self._paths[:2] if files.exists(path)]
+        checkpoints.append(self._checked(self._paths[2], *_read(self._paths[2])))
+        return max((one for one in checkpoints if one), key=lambda one: one[1]["number"], default=None)
 
     def _checked(self, path: Path, content: dict[str, Tensor] | None, text: str | None) -> Checkpoint | None:
         if content is None:
@@ -82,19 +82,19 @@ class Checkpoints:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor] | None, str | None]:
-    return files.read(path) if files.exists(path) else (None, None)
+    return read(path) if files.exists(path) else (None, None)
 
 
 def _write_slot(path: Path, data: bytes) -> None:
     """In place, behind a digest that tells a slot half-written."""
-    with naming(path, "be written"), open(path, "r+b" if path.exists() else "wb") as file:
+    with files.naming(path, "be written"), open(path, "r+b" if path.exists() else "wb") as file:
         file.write(hashlib.sha256(data).digest() + data)
         file.truncate()
 
 
 def _read_slot(path: Path) -> tuple[dict[str, Tensor] | None, str | None]:
     """What was written whole; nothing of a slot whose writer was killed."""
-    with naming(path, "be read"):
+    with files.naming(path, "be read"):
         data = path.read_bytes()
     whole = hashlib.sha256(data[DIGEST:]).digest() == data[:DIGEST]
-    return files.parsed(path, data[DIGEST:]) if whole else (None, None)
+    return parsed(path, data[DIGEST:]) if whole else (None, None)

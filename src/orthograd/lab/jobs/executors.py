@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from .files import Config
-from .grid import Grid
-from .jobs import Agenda, Event, ExperimentError, Failure, Job, OnEvent, Run, attempt
+from .jobs import Agenda, Event, ExperimentError, Failure, Grid, Job, OnEvent, Run, attempt
 from .store import Store
 
 

@@ -1,17 +1,73 @@
-"""Jobs, the events that tell of them, and one attempt at each."""
+"""Which runs an experiment consists of, each as a job; one attempt at a job, and the events that tell of it."""
 
 from __future__ import annotations
 
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from .files import Config, config_hash
-from .store import RunFolder
+from .files import Config, config_hash, plain_copy
+from .store import RunFolder, Store
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The configs of a grid by what a store has of them, each in the order of the grid."""
+
+    finished: list[Config]
+    resumable: list[Config]
+    missing: list[Config]
+
+
+class Grid(Sequence[Config]):
+    """An ordered list of configs, no two of them equal.
+
+    >>> grid = Grid.product({"epochs": 3}, arm=["sgd", "orthograd"], seed=[0, 1])
+    >>> len(grid), grid[1]
+    (4, {'epochs': 3, 'arm': 'sgd', 'seed': 1})
+    """
+
+    def __init__(self, configs: Iterable[Config]) -> None:
+        self._configs = [plain_copy(config) for config in configs]
+        places: dict[str, int] = {}
+        for i, config in enumerate(self._configs):
+            first = places.setdefault(config_hash(config), i)
+            if first != i:
+                raise ValueError(f"expected different configs, got the same at {first} and {i}: {config}")
+
+    @classmethod
+    def product(cls, base: Config, **axes: Iterable[Any]) -> Grid:
+        """Every combination of the axes' values on top of base; the last axis changes fastest."""
+        if taken := sorted(set(base) & set(axes)):
+            raise ValueError(f"expected axes that are not in base, got {', '.join(taken)} in both")
+        return cls(base | dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+
+    def plan(self, store: Store) -> Plan:
+        """What is finished, has a checkpoint, or is missing; StoreError if a record is not sound."""
+        plan = Plan([], [], [])
+        for config in self._configs:
+            run = store.get(config)
+            if run.is_finished:
+                run.record()
+                plan.finished.append(config)
+            else:
+                (plan.resumable if run.is_resumable else plan.missing).append(config)
+        return plan
+
+    def __iter__(self) -> Iterator[Config]:
+        return iter(self._configs)
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._configs[index]
+
 
 Kind = Literal["started", "progress", "finished", "skipped", "busy", "failed"]
 

@@ -1,13 +1,18 @@
-"""record.json: what a finished run was, what it found, and which files belong to it."""
+"""record.json: what a finished run was, what it measured, and which files belong to it.
+
+A record also has a fingerprint of the run's data and network, which `orthograd.lab.training` makes. A config only names
+functions. What they give may change behind their names, or with every call; then runs of one config are not alike, and
+what differs between them is not the method alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import files
-from .files import Config, StoreError, as_file, canonical_json, config_hash, naming, read_object, sha256
+from ..files import naming, write
+from .files import Config, StoreError, as_file, canonical_json, config_hash, read_object, sha256
 
 CONFIG, RECORD, CHECKPOINT, FAILURE = "config.json", "record.json", "checkpoint.safetensors", "failure.txt"
 OURS = ("config", "hash", "files", "sha256")
@@ -21,7 +26,7 @@ def write_record(folder: Path, config: Config, reported: dict[str, Any]) -> dict
         raise ValueError(f"expected a report without {', '.join(OURS)}, which the store adds; got {', '.join(taken)}")
     whole = {**reported, "config": config, "hash": config_hash(config), "files": _files(folder)}
     whole["sha256"] = _own_hash(whole)
-    files.write(folder / RECORD, as_file(whole))
+    write(folder / RECORD, as_file(whole))
     return whole
 
 
@@ -44,22 +49,22 @@ def check_hashes(record: Mapping[str, Any], where: str) -> None:
     """A record says by itself what its contents and its config hash to."""
     if record["sha256"] != _own_hash(record):
         raise StoreError(f"{where}: was changed after it was written: its contents do not have the hash it states")
-    if record["hash"] != (found := config_hash(record["config"])):
-        raise StoreError(f"{where}: expected the hash {found} of its config, got {record['hash']}")
+    if record["hash"] != (expected := config_hash(record["config"])):
+        raise StoreError(f"{where}: expected the hash {expected} of its config, got {record['hash']}")
 
 
 def verify_hashes(folder: Path, record: dict[str, Any]) -> None:
     """Read every file of the record and compare its SHA-256."""
     for name, expected in record["files"].items():
-        if (found := _described(folder / name)) != expected:
-            raise StoreError(f"{folder / name}: expected SHA-256 {expected['sha256']}, got {found['sha256']}")
+        if (actual := _described(folder / name)) != expected:
+            raise StoreError(f"{folder / name}: expected SHA-256 {expected['sha256']}, got {actual['sha256']}")
 
 
 def check_config(folder: Path) -> None:
     """The folder's config.json must be the one the folder is named after."""
     path = folder / CONFIG
-    if (found := config_hash(read_object(path))) != folder.name:
-        raise StoreError(f"{path}: is the config of run {found}, not of {folder.name}")
+    if (actual := config_hash(read_object(path))) != folder.name:
+        raise StoreError(f"{path}: is the config of run {actual}, not of {folder.name}")
 
 
 def _files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -86,3 +91,55 @@ def _check_size(path: Path, expected: int) -> None:
 def _own_hash(record: Mapping[str, Any]) -> str:
     content = {name: part for name, part in record.items() if name != "sha256"}
     return sha256(canonical_json(content, name="record").encode())
+
+
+ROUNDING, ROUNDING_OF_LOGITS = 1e-4, 1e-2
+"""Relative differences that other CPUs and versions of torch may make; logits have gone through many layers."""
+SAME_EACH_TIME = "draw with a seed (torch.Generator().manual_seed(0)), or save what was drawn once and load it"
+"""What to do with a data function that gives something else each time."""
+
+Fingerprint = Mapping[str, Any]
+
+
+def fingerprint_of(record: Mapping[str, Any]) -> Fingerprint:
+    """That of a record; those of earlier versions have the number of parameters alone."""
+    parameters = {"parameters": record["parameters"]} if "parameters" in record else {}
+    fingerprint: Fingerprint = record.get("fingerprint") or parameters
+    return fingerprint
+
+
+def difference(one: Fingerprint, other: Fingerprint) -> str:
+    """What sets two of them apart, as far as both tell; nothing where that is no more than rounding.
+
+    >>> difference({"parameters": 275}, {"parameters": 17411})
+    'another network: 275 parameters, and 17,411'
+    >>> difference({"parameters": 275}, {})
+    ''
+    """
+    shared = one.keys() & other.keys()
+    if "data" in shared and one["data"] != other["data"]:
+        return f"other data: {_words(one)}, and {_words(other)}"
+    if "parameters" in shared and one["parameters"] != other["parameters"]:
+        return f"another network: {one['parameters']:,} parameters, and {other['parameters']:,}"
+    if "structure" not in shared:
+        return ""
+    if one["structure"] != other["structure"]:
+        return "another network: other names, shapes or kinds of its parameters"
+    for name, sketch in one["values"].items():
+        if not _agree(sketch, other["values"][name], ROUNDING):
+            return f"another network: other initial values of {name}"
+    if not all(_agree(*pair, ROUNDING_OF_LOGITS) for pair in zip(one["logits"], other["logits"], strict=True)):
+        return "another network: with the same initial values other logits"
+    return ""
+
+
+def _agree(one: Iterable[float], other: Iterable[float], tolerance: float) -> bool:
+    pairs = list(zip(one, other, strict=True))
+    scale = max(abs(number) for pair in pairs for number in pair)
+    return all(abs(left - right) <= tolerance * scale for left, right in pairs)
+
+
+def _words(fingerprint: Fingerprint) -> str:
+    train, test = fingerprint["images"]
+    size = " × ".join(map(str, train[1:]))
+    return f"{train[0]} + {test[0]} images of {size} with SHA-256 {fingerprint['data'][:8]}…"

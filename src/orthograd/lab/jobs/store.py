@@ -10,12 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from . import files
+from .. import files
 from .checkpoints import Checkpoints
-from .files import Config, StoreError, as_file, config_hash, exclusive, naming, plain_copy
+from .files import Config, StoreError, as_bytes, as_file, config_hash, plain_copy, read
 from .record import CHECKPOINT, CONFIG, FAILURE, RECORD, check_config, read_record, verify_hashes, write_record
-
-__all__ = ["RunFolder", "Store", "StoreError", "config_hash"]
 
 
 class Store:
@@ -46,7 +44,7 @@ class Store:
         """The record of every finished run, in the order of their hashes; StoreError at one that is not sound."""
         if not files.exists(self.folder):
             return
-        with naming(self.folder, "be listed"):
+        with files.naming(self.folder, "be listed"):
             folders = sorted(self.folder.iterdir())
         for folder in folders:
             if files.exists(folder / RECORD):
@@ -73,7 +71,7 @@ class RunFolder:
         The claim ends with the process, however it dies. What earlier owners left half-written is cleaned up.
         """
         files.make_folder(self.path)
-        with exclusive(self.path / "lock") as is_ours:
+        with files.exclusive(self.path / "lock") as is_ours:
             if not is_ours:
                 yield False
                 return
@@ -112,12 +110,12 @@ class RunFolder:
         """Write NAME.safetensors, whole or not at all."""
         path = self._tensor_path(name)
         self._require_claim(path)
-        files.write(path, files.as_bytes(content))
+        files.write(path, as_bytes(content))
         return path
 
     def read_tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors of NAME.safetensors."""
-        return files.read(self._tensor_path(name))[0]
+        return read(self._tensor_path(name))[0]
 
     def save_checkpoint(self, content: dict[str, Tensor], state: Any) -> None:
         """Make these tensors and this JSON data, both of one instant, what the run goes on from."""
@@ -151,7 +149,7 @@ class RunFolder:
             if not files.exists(self.path / CONFIG):
                 files.write(self.path / CONFIG, as_file(self.config))
             files.write(path, f"{error.rstrip()}\n".encode(errors="backslashreplace"))
-        except StoreError:
+        except files.FileError:
             return None
         return path
 

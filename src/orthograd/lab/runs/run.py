@@ -17,7 +17,7 @@ from ... import __version__
 from ...diagnosis import Pass, chosen_samples, recorded_diagnosis
 from ..gpu.precision import autocast, ensured
 from ..gpu.slots import make_kernels, network_on_gpu, replayed
-from ..jobs.fingerprints import SAME_EACH_TIME, Fingerprint, difference
+from ..jobs.record import SAME_EACH_TIME, Fingerprint, difference
 from ..training.arms import arm_named
 from ..training.checkpoint import Keeper
 from ..training.config import Config

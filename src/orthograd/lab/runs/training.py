@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..gpu.slots import SLOTS
-from ..jobs.fingerprints import difference
+from ..jobs.record import difference
 from ..training.arms import arm_named
 from ..training.checkpoint import Keeper, captured, restore
 from ..training.config import Config

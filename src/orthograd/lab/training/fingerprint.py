@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset
-from ..jobs.fingerprints import difference
+from ..jobs.record import difference
 from ..networks import MODELS
 from .config import Config
 from .task import initial_model, seeded

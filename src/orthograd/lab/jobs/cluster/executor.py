@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from ... import files
 from ..jobs import Job, OnEvent
-from .connection import connected
-from .driver import Driver
-from .fleet import Fleet
-from .marker import marked
+from .driver import Driver, Fleet
 
 LOOK_AGAIN = 2.0  # seconds until the size of the cluster is asked for again
+OBJECT_STORE = 200 << 20  # bytes; only results pass through it, and what does not fit goes to the disk
 
 
 class RayCluster:
@@ -90,3 +93,47 @@ class _Limit:
 
     def _has(self, resource: str) -> float:
         return float(self._ray.cluster_resources().get(resource, 0.0))
+
+
+def imported_ray() -> Any:
+    """The module ray, or what to do about its absence."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("expected Ray to be installed: pip install '.[ray]'") from error
+    return ray
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """The module ray, connected: as the caller has done it already, else to the address or to RAY_ADDRESS.
+
+    Without these, to a cluster of this machine alone.
+    """
+    ray = imported_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    alone = {"include_dashboard": False, "object_store_memory": OBJECT_STORE} if address == "local" else {}
+    ray.init(address=address, log_to_driver=False, logging_level="error", **alone)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def marked(store: Path) -> Iterator[Path]:
+    """The path of a file beside the runs while it exists; a worker that sees it has the same disk as the driver.
+
+    Its name has never been used before, so a copy of the store has no such file.
+    """
+    files.make_folder(store)
+    path = store / f".driver-{uuid.uuid4().hex}"
+    files.write(path, b"")
+    try:
+        yield path
+    finally:
+        files.remove(path)

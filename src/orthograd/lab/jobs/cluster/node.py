@@ -22,8 +22,7 @@ import torch
 from ..files import sha256
 from ..jobs import Event, Job, attempt
 from ..store import RunFolder
-from .orders import Message, Order, Place, Unshared
-from .shipment import packed
+from .messages import Message, Order, Place, Unshared, packed
 
 WAITING = 256  # events; progress beyond that is not news any more
 
@@ -61,20 +60,20 @@ def _shipped(job: Job, threads: int) -> Iterator[Message]:
 
 def _events(job: Job, threads: int) -> Iterator[Event]:
     """Those of one attempt, up to the last one or a busy one."""
-    told: queue.Queue[Event] = queue.Queue(WAITING)
-    threading.Thread(target=_attempt, args=(job, threads, told), daemon=True).start()
-    while not (event := told.get()).is_last and event.kind != "busy":
+    events: queue.Queue[Event] = queue.Queue(WAITING)
+    threading.Thread(target=_attempt, args=(job, threads, events), daemon=True).start()
+    while not (event := events.get()).is_last and event.kind != "busy":
         yield event
     yield event
 
 
-def _attempt(job: Job, threads: int, told: queue.Queue[Event]) -> None:
+def _attempt(job: Job, threads: int, events: queue.Queue[Event]) -> None:
     def tell(event: Event) -> None:
         if event.kind != "progress":
-            told.put(event)
+            events.put(event)
             return
         with suppress(queue.Full):  # the driver lags: training does not wait for it
-            told.put_nowait(event)
+            events.put_nowait(event)
 
     try:
         torch.set_num_threads(threads)  # for this thread: OpenMP counts them for each
@@ -83,7 +82,7 @@ def _attempt(job: Job, threads: int, told: queue.Queue[Event]) -> None:
             torch.cuda.empty_cache()  # this process stays, and others share the GPU
     except BaseException:  # nothing may end without a last event, for someone waits for it
         event = Event("failed", job.config, error=traceback.format_exc())
-    told.put(event)
+    events.put(event)
 
 
 def _place() -> Place:
