@@ -52,7 +52,7 @@ def test_bench_measures_judging_if_asked(monkeypatch):
 
 def test_bench_says_first_that_judging_wants_frost(monkeypatch, tmp_path):
     monkeypatch.setenv("ORTHOGRAD_DATA", str(tmp_path))
-    monkeypatch.setattr("orthograd.lab.data.corruption.textures.PACKAGE", "no_such_package")
+    monkeypatch.setattr("orthograd.lab.data.corruption.frost.PACKAGE", "no_such_package")
     run = CliRunner().invoke(app, ["bench", "--judging"])
     assert run.exit_code == 2
     assert "--judging: expected photographs" in run.output

@@ -72,7 +72,7 @@ def test_the_setting_is_the_recipe_of_the_paper_field_by_field():
 
 
 def test_data_and_last_batch_are_those_of_the_recipe():
-    from orthograd.lab.data.cifar10.files import DEVIATION, MEAN
+    from orthograd.lab.data.cifar10 import DEVIATION, MEAN
 
     normalisation = claims_data()["recipe"]["normalisation"]
     assert tuple(map(float, normalisation["mean"])) == MEAN

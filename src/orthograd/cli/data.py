@@ -13,7 +13,7 @@ import typer
 from .options import refuse_ignored
 
 if TYPE_CHECKING:
-    from ..lab.data.storage.progress import Progress, Report
+    from ..lab.data.storage import Progress, Report
 
 
 def data(
@@ -81,7 +81,7 @@ def _cifar10(source: str, report: Report) -> None:
 
 def _cifar10c(source: str, names: list[str] | None, seed: int, device: str, report: Report) -> None:
     from ..lab.data import cifar10c
-    from ..lab.data.storage.progress import Progress
+    from ..lab.data.storage import Progress
     from .device import device_named
 
     chosen = device_named(device)
@@ -101,7 +101,7 @@ def _cifar10c(source: str, names: list[str] | None, seed: int, device: str, repo
 
 def _frost(report: Report) -> None:
     from ..lab.data.corruption import fetch_frost
-    from ..lab.data.storage.progress import Progress
+    from ..lab.data.storage import Progress
 
     try:
         place = fetch_frost()
@@ -113,7 +113,7 @@ def _frost(report: Report) -> None:
 @contextmanager
 def _data_in(folder: Path | None) -> Iterator[None]:
     """Let all that is called here agree on the data folder."""
-    from ..lab.data.folder import data_folder
+    from ..lab.data.storage import data_folder
 
     before = os.environ.get("ORTHOGRAD_DATA")
     os.environ["ORTHOGRAD_DATA"] = str(data_folder(folder))

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from orthograd.lab.data.cifar10 import CIFAR10, Cifar10, Part
-from orthograd.lab.data.storage.download import Source
+from orthograd.lab.data.cifar10_formats import CIFAR10, Cifar10, Part
+from orthograd.lab.data.download import Source
 
 EACH = 4
 TRAIN = ("data_batch_1", "data_batch_2")

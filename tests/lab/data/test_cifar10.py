@@ -13,9 +13,7 @@ import pytest
 import torch
 
 from orthograd.lab.data import cifar10
-from orthograd.lab.data.cifar10 import files
-from orthograd.lab.data.folder import data_folder
-from orthograd.lab.data.storage import arrays
+from orthograd.lab.data.storage import data_folder, mapped
 from tests.lab.data import small_cifar10 as small
 
 
@@ -38,7 +36,7 @@ def test_images_and_labels_are_the_published_ones_in_their_order(folder):
 
 def test_loading_maps_the_file_and_changes_stay_in_memory(folder):
     path = folder / "cifar10" / "test_images.npy"
-    assert isinstance(arrays.mapped(path, (small.EACH, 3, 32, 32)), np.memmap)
+    assert isinstance(mapped(path, (small.EACH, 3, 32, 32)), np.memmap)
     before = path.read_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch warns of arrays that may not be written to
@@ -164,6 +162,8 @@ def test_the_data_folder_is_the_one_given_or_named_or_in_the_cache(monkeypatch, 
     assert data_folder() == tmp_path / ".cache" / "orthograd"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data_folder() == tmp_path / "cache" / "orthograd"
+    monkeypatch.setenv("ORTHOGRAD_DATA", "")
+    assert data_folder() == tmp_path / "cache" / "orthograd"
     monkeypatch.setenv("ORTHOGRAD_DATA", "~/pictures")
     assert data_folder() == tmp_path / "pictures"
     assert data_folder(tmp_path / "mine") == tmp_path / "mine"
@@ -186,10 +186,10 @@ def test_two_processes_at_once_end_with_one_whole_set(tmp_path):
             code = 1
             try:
                 cifar10.fetch(tmp_path / "data", source=tmp_path / "batches", data=small.SMALL)
-                files.verify(tmp_path / "data", data=small.SMALL)
+                cifar10.verify(tmp_path / "data", data=small.SMALL)
                 code = 0
             finally:
                 os._exit(code)
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6
-    assert not list(tmp_path.rglob("*.unfinished"))
+    assert not list(tmp_path.rglob("*.unfinished*"))

@@ -7,8 +7,7 @@ import hashlib
 import pytest
 
 from orthograd.lab.data import cifar10
-from orthograd.lab.data.storage import download
-from orthograd.lab.data.storage.download import Source, UnavailableError
+from orthograd.lab.data.download import Source, UnavailableError, download
 from tests.lab.data import small_cifar10 as small
 from tests.lab.data.web_server import serving
 

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from orthograd.lab.data import cifar10
-from orthograd.lab.data.cifar10 import sources
-from orthograd.lab.data.storage.download import UnavailableError
+from orthograd.lab.data import cifar10_sources as sources
+from orthograd.lab.data.download import UnavailableError
 from tests.lab.data import small_cifar10 as small
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orthograd.lab.data import SEVERITIES, SHIFTS, Dataset, digits, shifted
+from orthograd.lab.data import Dataset, digits
+from orthograd.lab.data.shifts import SEVERITIES, SHIFTS, shifted
 
 
 def test_digits_are_split_the_same_way_each_time():

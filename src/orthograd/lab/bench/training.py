@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as Source
 
 from ..data import Dataset, corruption
-from ..data.cifar10.files import DEVIATION, MEAN
+from ..data.cifar10 import DEVIATION, MEAN
 from ..gpu.packing import Packs, epoch_of_all
 from ..gpu.precision import precision
 from ..gpu.slots import SLOTS, Slot

@@ -1,10 +1,8 @@
-"""Data sets by name, and images as they may come in practice."""
+"""Data sets by name."""
 
-from . import cifar10, cifar10c
-from .dataset import Dataset
-from .digits import digits
-from .shifts import SEVERITIES, SHIFTS, shifted
+from . import cifar10
+from .dataset import Dataset, digits
 
 DATASETS = {"digits": digits, "cifar10": cifar10.dataset}
 
-__all__ = ["DATASETS", "SEVERITIES", "SHIFTS", "Dataset", "cifar10", "cifar10c", "digits", "shifted"]
+__all__ = ["DATASETS", "Dataset", "digits"]

@@ -1,20 +1,25 @@
-"""What a data set is: images and labels to learn from, and others to be judged by."""
+"""What a data set is: images and labels to learn from, and others for testing; and scikit-learn's digits."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 
+import numpy
 import torch
 from torch import Tensor
 
-from .storage.arrays import digest
+from .storage import digest
 
 DARK = 64
 """Bytes below which all pixels of a data set are hardly meant to lie."""
+TEST_DIGITS = 797
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +47,8 @@ class Dataset:
         if not (all(map(math.isfinite, self.mean)) and all(0 < value < math.inf for value in self.deviation)):
             raise ValueError(f"expected a finite mean and a deviation above 0, got {self.mean} and {self.deviation}")
         if self.test_images.shape[1:] != self.shape:
-            found = tuple(self.test_images.shape[1:])
-            raise ValueError(f"expected test images of {self.shape} as in training, got {found}")
+            shape = tuple(self.test_images.shape[1:])
+            raise ValueError(f"expected test images of {self.shape} as in training, got {shape}")
 
     @cached_property
     def sha256(self) -> str:
@@ -116,3 +121,28 @@ def _check_range(images: Tensor, part: str) -> None:
             f"expected {part} images in float32 from 0 to 1, got {low:.9g} to {high:.9g}: divide by the largest value "
             "that a pixel can have (or give bytes as uint8); to standardize, give mean and deviation to Dataset"
         )
+
+
+def digits() -> Dataset:
+    """Scikit-learn's digits, 1797 images of 8 × 8, which need no download: 1000 for training, 797 for testing.
+
+    Their order is always the same.
+
+    Reference: Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", 1998.
+    """
+    table = torch.from_numpy(_digits_table())
+    order = torch.randperm(len(table), generator=torch.Generator().manual_seed(0))
+    images = table[:, :64].view(-1, 1, 8, 8).float().div_(16)[order]
+    labels = table[:, 64].long()[order]
+    n = TEST_DIGITS
+    return Dataset("digits", images[n:], labels[n:], images[:n], labels[:n], classes=10)
+
+
+def _digits_table() -> numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float64]]:
+    """64 pixels from 0 to 16 and a label in each row."""
+    # Importing scikit-learn for one of its files would take longer, and more memory, than training a network on it.
+    spec = find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise ImportError("the digits are a file of scikit-learn: pip install '.[lab]'")
+    with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
+        return numpy.loadtxt(file, delimiter=",", ndmin=2)

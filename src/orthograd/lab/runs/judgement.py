@@ -9,7 +9,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from ..data import SEVERITIES, SHIFTS, Dataset, cifar10c, corruption, shifted
+from ..data import Dataset, cifar10c, corruption
+from ..data.shifts import SEVERITIES, SHIFTS, shifted
 from ..training.config import Config
 
 Images = tuple[str, Tensor]
@@ -86,7 +87,7 @@ def _check_corruptions(dataset: str, shared: _Shared) -> None:
 
 
 def _ways() -> Iterator[tuple[str, int]]:
-    return product(corruption.CORRUPTIONS, corruption.SEVERITIES)
+    return product(corruption.CORRUPTIONS, SEVERITIES)
 
 
 def _is_read(dataset: str) -> bool:

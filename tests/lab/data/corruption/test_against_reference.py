@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from orthograd.lab.data.corruption import SEVERITIES, corrupt
-from orthograd.lab.data.corruption.streaks import streaked
-from orthograd.lab.data.corruption.textures import frost_canvas
+from orthograd.lab.data.corruption.filters import streaked
+from orthograd.lab.data.corruption.frost import frost_canvas
 from tests.lab.data.corruption.fidelity import agreement, bound, deviations
 from tests.lab.data.corruption.reference import DETERMINISTIC, RANDOM, arrays
 

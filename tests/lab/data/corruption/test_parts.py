@@ -8,11 +8,10 @@ import torch
 from scipy import ndimage
 
 from orthograd.lab.data.corruption.blur import disk
-from orthograd.lab.data.corruption.draws import Draws
-from orthograd.lab.data.corruption.elastic import sampled, tilt
-from orthograd.lab.data.corruption.filters import filtered, gaussian, zoom_matrix
+from orthograd.lab.data.corruption.digital import sampled, tilt
+from orthograd.lab.data.corruption.filters import filtered, gaussian, streaked, zoom_matrix
+from orthograd.lab.data.corruption.noise import Draws
 from orthograd.lab.data.corruption.spatter import canny, chamfer_distance
-from orthograd.lab.data.corruption.streaks import streaked
 from orthograd.lab.data.corruption.weather import plasma
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from orthograd.lab.data.corruption.digital import resized
 from orthograd.lab.data.corruption.jpeg import cosine_matrix, recompressed
-from orthograd.lab.data.corruption.pixels import resized
 from tests.lab.data.corruption.reference import arrays
 
 

@@ -1,7 +1,7 @@
 """The corruptions of CIFAR-10-C, made in batches on any device."""
 
-from .fetching import fetch_frost
-from .generation import CORRUPTIONS, EXTRA, SEVERITIES, corrupt
-from .textures import frost_textures
+from ..shifts import SEVERITIES
+from .frost import fetch_frost, frost_textures
+from .generation import CORRUPTIONS, EXTRA, corrupt
 
 __all__ = ["CORRUPTIONS", "EXTRA", "SEVERITIES", "corrupt", "fetch_frost", "frost_textures"]

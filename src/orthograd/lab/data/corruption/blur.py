@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .draws import Draws
-from .filters import gaussian, outer, zoom_matrix
-from .levels import levels
-from .streaks import streaked
+from .filters import gaussian, levels, outer, streaked, zoom_matrix
+from .noise import Draws
 
 # The mean of equal levels is that level. A sum, which comes in another order on other machines, may fall short of it
 # in the last digit, and would then be cut to the level below.

@@ -7,13 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..shifts import SEVERITIES
 from .blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from .color import brightness, contrast, saturate
-from .draws import Draws
-from .elastic import elastic_transform
+from .digital import brightness, contrast, elastic_transform, pixelate, saturate
 from .jpeg import jpeg_compression
-from .noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from .pixels import pixelate
+from .noise import Draws, gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from .spatter import spatter
 from .weather import fog, frost, snow
 
@@ -45,7 +43,6 @@ _EXTRA: dict[str, Corruption] = {
 
 CORRUPTIONS = tuple(_STANDARD)
 EXTRA = tuple(_EXTRA)
-SEVERITIES = (1, 2, 3, 4, 5)
 SHORTEST_SIDE = 8  # below it the reach of some blurs is wider than the image
 
 # What is computed at once: 512 images of CIFAR's size. Random numbers are drawn block by block, so another number

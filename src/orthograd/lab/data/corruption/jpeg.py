@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .draws import Draws
+from .noise import Draws
 
 
 def jpeg_compression(images: Tensor, severity: int, draws: Draws) -> Tensor:

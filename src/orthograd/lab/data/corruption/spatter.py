@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .draws import Draws
 from .filters import gaussian
+from .noise import Draws
 
 WATER = (175, 238, 238)
 MUD = (63, 42, 20)
@@ -87,12 +87,12 @@ def canny(levels: Tensor) -> Tensor:
     right, down = _gradient(levels)
     strength = right.abs() + down.abs()
     ridge = (strength > _LOW) & _is_ridge(right, down, strength)
-    found = ridge & (strength > _HIGH)
+    edges = ridge & (strength > _HIGH)
     while True:
-        grown = ridge & (functional.max_pool2d(found[:, None].float(), 3, 1, 1)[:, 0] > 0)
-        if torch.equal(grown, found):
-            return found
-        found = grown
+        grown = ridge & (functional.max_pool2d(edges[:, None].float(), 3, 1, 1)[:, 0] > 0)
+        if torch.equal(grown, edges):
+            return edges
+        edges = grown
 
 
 def _gradient(levels: Tensor) -> tuple[Tensor, Tensor]:

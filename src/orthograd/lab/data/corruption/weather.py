@@ -5,11 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .draws import Draws
-from .filters import filtered, zoom_matrix
-from .levels import levels
-from .streaks import streaked
-from .textures import frost_canvas
+from .filters import filtered, levels, streaked, zoom_matrix
+from .frost import frost_canvas
+from .noise import Draws
 
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 
@@ -39,7 +37,7 @@ def _whitened(images: Tensor, kept: float) -> Tensor:
 
 
 def frost(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """a x + b frost, where the frost is a piece of one of five photographs; see `textures`."""
+    """a x + b frost, where the frost is a piece of one of five photographs; see the module `frost`."""
     kept, added = ((1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
     canvas, sides = (tensor.to(images.device) for tensor in frost_canvas(*images.shape[2:]))
     windows = canvas.unfold(2, images.shape[2], 1).unfold(3, images.shape[3], 1)

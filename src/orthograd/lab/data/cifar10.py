@@ -1,4 +1,7 @@
-"""CIFAR-10 in the data folder: fetched, verified by SHA-256, mapped into memory."""
+"""CIFAR-10 in the data folder: fetched once, verified by SHA-256, then mapped into memory.
+
+Reference: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..dataset import Dataset
-from ..folder import data_folder
-from ..storage.arrays import mapped, store
-from ..storage.locking import alone
-from ..storage.progress import Progress, Report, silent
-from . import sources
-from .description import CIFAR10, SHAPE, Arrays, Cifar10
-
-Folder = str | os.PathLike[str] | None
+from . import cifar10_sources as sources
+from .cifar10_formats import CIFAR10, SHAPE, Arrays, Cifar10
+from .dataset import Dataset
+from .storage import Folder, Progress, Report, alone, data_folder, mapped, silent, store
 
 
 def load(part: str, folder: Folder = None, *, data: Cifar10 = CIFAR10) -> tuple[Tensor, Tensor]:
     """Images (n, 3, 32, 32) in uint8 and labels (n,) in int64 of "train" or "test", mapped from the disk."""
     if part not in data.parts:
         raise ValueError(f"expected train or test, got {part!r}")
-    found = _read(part, data_folder(folder), data)
-    return torch.from_numpy(found.images), torch.from_numpy(found.labels).long()
+    arrays = _read(part, data_folder(folder), data)
+    return torch.from_numpy(arrays.images), torch.from_numpy(arrays.labels).long()
 
 
 def verify(folder: Folder = None, *, data: Cifar10 = CIFAR10) -> None:
@@ -35,9 +33,9 @@ def verify(folder: Folder = None, *, data: Cifar10 = CIFAR10) -> None:
         _read(part, data_folder(folder), data).check(description, (str(images), str(labels)))
 
 
-def save(found: dict[str, Arrays], folder: Path) -> None:
+def save(parts: dict[str, Arrays], folder: Path) -> None:
     """Put both parts into the data folder, each file whole."""
-    for part, arrays in found.items():
+    for part, arrays in parts.items():
         images, labels = paths(folder, part)
         store(images, arrays.images)
         store(labels, arrays.labels)
@@ -96,11 +94,11 @@ def fetch(
 
 
 def _bring(source: str | os.PathLike[str], target: Path, data: Cifar10, report: Report) -> None:
-    found = sources.read(source, place(target), data, report)
+    parts = sources.read(source, place(target), data, report)
     report(Progress("verifying and writing"))
     for name, part in data.parts.items():
-        found[name].check(part, (f"{name} images from {source}", f"{name} labels from {source}"))
-    save(found, target)
+        parts[name].check(part, (f"{name} images from {source}", f"{name} labels from {source}"))
+    save(parts, target)
 
 
 def _is_complete(target: Path, data: Cifar10, report: Report) -> bool:

