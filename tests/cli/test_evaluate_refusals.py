@@ -7,27 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from orthograd.cli import evaluation
 from tests.cli.test_evaluate_command import predictions, refused, run, saved
 
 
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "out"
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
-    target = tmp_path / "evaluation.json"
-    target.write_text("old")
-
-    def broken(path):
-        path.write_text("half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        evaluation.replaced(target, broken)
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
-from orthograd.cli import progress
+from orthograd.cli import execution
 from orthograd.lab.jobs.jobs import Event
 from tests.patience import PATIENCE
 
@@ -17,7 +17,7 @@ CONFIGS = [{"seed": seed, "epochs": 10} for seed in range(4)]
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    monkeypatch.setattr(progress, "SECONDS", 0.02)
+    monkeypatch.setattr(execution, "SECONDS", 0.02)
 
 
 def lines(console):
@@ -34,7 +34,7 @@ def waited_for(console, line):
 
 def test_a_log_gets_lines_even_while_nothing_happens():
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
-    with progress.Progress(console, CONFIGS) as shown:
+    with execution.Progress(console, CONFIGS) as shown:
         assert waited_for(console, "0 of 4 runs, 0% of their epochs")
         shown.notice(Event("finished", CONFIGS[0]))
         shown.notice(Event("progress", CONFIGS[1], {"epoch": 4}))
@@ -48,7 +48,7 @@ def test_a_log_gets_lines_even_while_nothing_happens():
 
 def test_a_terminal_gets_a_bar_and_no_such_lines():
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
-    with progress.Progress(console, CONFIGS) as shown:
+    with execution.Progress(console, CONFIGS) as shown:
         shown.notice(Event("finished", CONFIGS[0]))
         time.sleep(0.2)
     assert "1 of 4 runs" in console.file.getvalue()

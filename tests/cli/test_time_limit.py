@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from orthograd.cli.progress import TimeIsUp, interrupted_after
+from orthograd.cli.execution import TimeIsUp, interrupted_after
 
 
 @pytest.mark.parametrize("minutes", [0, 0.2 / 60])

@@ -54,7 +54,7 @@ def bench(
     from rich.console import Console
 
     from ..lab.bench import suite
-    from .device import device_named
+    from .options import device_named
 
     chosen = torch.device("cpu") if calibration else device_named(device)
     if training and chosen.type != "cuda":

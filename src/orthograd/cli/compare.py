@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Optional, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeAlias
 
 import typer
 
@@ -12,6 +14,13 @@ from ..imports import require
 from ..lab.training.arms import ARMS
 from ..lab.training.config import CHOICES, RECIPES, Config, recipe
 from .options import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..lab.jobs.jobs import Grid
+    from ..lab.jobs.store import Store
+    from .execution import Place
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
 Whole: TypeAlias = Optional[int]  # noqa: UP045
@@ -105,7 +114,7 @@ def compare(
         "precision": precision or ("tf32" if device == "cuda" else None),
         "shifts": "cifar10c" if corruptions else None,
     }
-    from .comparison import Failures, Place, compared  # with torch, which help does not wait for
+    from .execution import Failures, Place  # with torch, which help does not wait for
 
     try:
         base = config_of(dataset, given)
@@ -124,3 +133,66 @@ def config_of(dataset: str, given: dict[str, Any]) -> Config:
     if config.optimizer != "sgd":
         refuse_ignored({"--momentum": given["momentum"] is not None}, f"with the optimizer {config.optimizer}")
     return config
+
+
+def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path, place: Place, dry_run: bool) -> int:
+    """Plan, train what is missing, test, print and write; the exit code."""
+    from rich.console import Console
+
+    from ..lab.comparison.plan import planned
+    from ..lab.jobs.store import Store
+    from .execution import FAILED, INTERRUPTED, executed, executor_for, exit_code, require_device
+
+    console = Console(markup=False, emoji=False)  # folders are printed as they are named
+    require_device(base, place)
+    store = Store(folder / "runs")
+    grid, start = planned(base, seeds, arms, store)
+    if dry_run:
+        print_plan(console, grid, store, place.workers, is_here=place.executor == "local")
+        return 0
+    records: list[dict[str, Any]] = []
+    code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place), start=start)))
+    if code == INTERRUPTED:
+        return code
+    # With scipy: not before the workers have ended, for the memory.
+    from ..lab.comparison.output import print_results
+    from ..lab.comparison.pair import ArmPair
+
+    pair = ArmPair.if_enough(finished(grid, store) if code == FAILED else records, *arms)
+    if pair is None:
+        print("There is no page: fewer than 2 seeds have both their runs.", file=sys.stderr)
+    else:
+        print_results(console, pair, folder)
+    return code
+
+
+def finished(grid: Grid, store: Store) -> list[dict[str, Any]]:
+    """The sound records that there are."""
+    from ..lab.files import FileError
+
+    records = []
+    for config in grid:
+        with suppress(FileError):
+            records += [store.get(config).record()] if store.get(config).is_finished else []
+    return records
+
+
+def print_plan(console: Console, grid: Grid, store: Store, workers: int | None, *, is_here: bool) -> None:
+    """Print what is done, what is left, and about how long that takes."""
+    from ..lab.comparison.plan import seconds_per_run
+    from ..lab.comparison.values import duration
+    from ..lab.jobs.processes import ProcessPool
+
+    plan, config = grid.plan(store), Config.from_dict(grid[0])
+    seconds = seconds_per_run(config)
+    left = len(plan.missing) + len(plan.resumable)
+    console.print(
+        f"{len(grid)} runs: {len(plan.finished)} finished, {len(plan.resumable)} begun, {len(plan.missing)} to do."
+    )
+    if config.device == "cuda" or not is_here:
+        whole = duration(seconds * left)
+        console.print(f"About {duration(seconds)} a run alone, {whole} in all; several at once take less.")
+        return
+    processes = ProcessPool(workers).workers
+    with_them = f"{duration(seconds * left / processes)} in all with {processes} process{'es' * (processes > 1)}"
+    console.print(f"About {duration(seconds)} a run, {with_them}.")

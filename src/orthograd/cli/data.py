@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from .options import refuse_ignored
+from .options import device_named, refuse_ignored
 
 if TYPE_CHECKING:
     from ..lab.data.storage import Progress, Report
@@ -82,7 +82,6 @@ def _cifar10(source: str, report: Report) -> None:
 def _cifar10c(source: str, names: list[str] | None, seed: int, device: str, report: Report) -> None:
     from ..lab.data import cifar10c
     from ..lab.data.storage import Progress
-    from .device import device_named
 
     chosen = device_named(device)
     if cifar10c.source() == "official":

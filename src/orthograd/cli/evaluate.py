@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from ..imports import require
+from .options import device_named
+
+if TYPE_CHECKING:
+    from ..calibration.files.evaluation import Results
 
 
 def evaluate(
@@ -60,15 +68,56 @@ def evaluate(
     of the same model best; the second compares two models, sample by sample.
     """
     require("matplotlib", "PIL", "numpy")
-    from ..calibration.files.evaluation import Settings
-    from .evaluation import Names, printed_evaluation  # with torch, which help does not wait for
+    from rich.console import Console
 
-    printed_evaluation(
-        files,
-        fit_temperature or [],
-        Settings(bins=bins, resamples=resamples, seed=seed),
-        Names(scores_key, labels_key, classes, probabilities=probabilities),
-        out=out,
-        device=device,
-        explain=explain,
-    )
+    from ..calibration import InputWarning
+    from ..calibration.files.evaluation import Settings, evaluated
+    from ..calibration.files.reading import PredictionsFile, read_predictions
+    from .evaluation import print_results
+
+    console, chosen = Console(), device_named(device)
+
+    def read(path: Path) -> PredictionsFile:
+        file = read_predictions(
+            path,
+            scores_key=scores_key,
+            labels_key=labels_key,
+            classes=None if classes is None else _names(classes),
+            probabilities=probabilities,
+        )
+        return replace(file, scores=file.scores.to(chosen), labels=file.labels.to(chosen))
+
+    try:
+        with console.status("reading …") as status, warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)  # a note says the same
+            held_out, predictions = [read(path) for path in fit_temperature or []], [read(path) for path in files]
+            status.update("evaluating …")
+            results = evaluated(predictions, held_out, Settings(bins=bins, resamples=resamples, seed=seed))
+            status.update("drawing …")
+            written = _written(results, out)
+    except (ValueError, OSError, ImportError) as error:
+        typer.echo(f"orthograd evaluate: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from None
+    print_results(console, results, written, explain=explain)
+
+
+def _names(classes: str) -> list[str]:
+    """Columns as in cat,"dog, big"."""
+    try:
+        return next(csv.reader([classes], skipinitialspace=True, strict=True), [])
+    except csv.Error as error:
+        raise ValueError(f"expected --classes as names with commas between them, got {classes!r}: {error}") from error
+
+
+def _written(results: Results, folder: Path) -> list[Path]:
+    """Write the numbers to evaluation.json and the reliability diagrams to reliability.png in the folder."""
+    from ..calibration.files.record import as_record
+    from ..figures.composition import reliability_figure
+    from ..figures.style import save_figure
+    from ..lab.files import replacing, write_text
+
+    text = json.dumps(as_record(results), indent=1, ensure_ascii=False, allow_nan=False)
+    record, figure = write_text(folder / "evaluation.json", text + "\n"), folder / "reliability.png"
+    with replacing(figure) as unfinished:
+        save_figure(reliability_figure({column.name: column.curve for column in results.columns}), unfinished)
+    return [record, figure]

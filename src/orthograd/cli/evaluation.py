@@ -1,100 +1,31 @@
-"""How `orthograd evaluate` goes about it: read, compute, draw, write and print."""
+"""What `orthograd evaluate` prints: where the numbers were, tables as wide as the console, and notes."""
 
 from __future__ import annotations
 
-import csv
-import json
-import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
-from .. import __version__
-from ..calibration import CONVENTIONS, InputWarning
+from ..calibration import CONVENTIONS
 from ..calibration.files.evaluation import (
     Column,
     Difference,
     Results,
-    Settings,
-    Temperature,
     are_same,
-    evaluated,
     have_same_labels,
     without_interval,
 )
-from ..calibration.files.reading import PredictionsFile, read_predictions
-from ..lab.files import replacing, write_text
-from .device import device_named
+
+ARROWS = {"lower": " ↓", "higher": " ↑", None: ""}
+INKS = {"better": "green", "worse": "red", "different": "bold", "": ""}
 
 
-@dataclass(frozen=True)
-class Names:
-    """What the files hold, and under which names where these are not the usual ones; classes as in cat,"dog, big"."""
-
-    scores: str | None
-    labels: str | None
-    classes: str | None
-    probabilities: bool
-
-    def read(self, path: Path) -> PredictionsFile:
-        """The predictions in one file."""
-        return read_predictions(
-            path,
-            scores_key=self.scores,
-            labels_key=self.labels,
-            classes=None if self.classes is None else _split(self.classes),
-            probabilities=self.probabilities,
-        )
-
-
-def _split(classes: str) -> list[str]:
-    try:
-        return next(csv.reader([classes], skipinitialspace=True, strict=True), [])
-    except csv.Error as error:
-        raise ValueError(f"expected --classes as names with commas between them, got {classes!r}: {error}") from error
-
-
-def printed_evaluation(
-    files: Sequence[Path],
-    held_out: Sequence[Path],
-    settings: Settings,
-    names: Names,
-    *,
-    out: Path,
-    device: str,
-    explain: bool,
-) -> None:
-    """Do all that the command does; exit code 2 and a line if a file is not what it must be."""
-    console, chosen = Console(), device_named(device)
-
-    def read(path: Path) -> PredictionsFile:
-        file = names.read(path)
-        return replace(file, scores=file.scores.to(chosen), labels=file.labels.to(chosen))
-
-    try:
-        with console.status("reading …") as status, warnings.catch_warnings():
-            warnings.simplefilter("ignore", InputWarning)  # a note says the same
-            fitted_on, found = [read(path) for path in held_out], [read(path) for path in files]
-            status.update("evaluating …")
-            results = evaluated(found, fitted_on, settings)
-            status.update("drawing …")
-            written = [write_record(results, out), write_figure(results, out)]
-    except (ValueError, OSError, ImportError) as error:
-        typer.echo(f"orthograd evaluate: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2) from None
-    _print(console, results, written, explain=explain)
-
-
-def _print(console: Console, results: Results, written: list[Path], *, explain: bool) -> None:
+def print_results(console: Console, results: Results, written: list[Path], *, explain: bool) -> None:
+    """Print all that there is to say about the results, and the files that were written."""
     for source in sources(results):
         console.print(Text(source))
     for table in tables(results, width=console.width):
@@ -105,85 +36,6 @@ def _print(console: Console, results: Results, written: list[Path], *, explain: 
         for name, meaning in explanations(results):
             console.print(Text.assemble((name, "bold"), f": {meaning}"))
     console.print(Text(f"Written: {', '.join(map(str, written))}"), soft_wrap=True)
-
-
-def write_record(results: Results, folder: Path) -> Path:
-    """Write the numbers to evaluation.json in the folder."""
-    text = json.dumps(strict(as_record(results)), indent=1, ensure_ascii=False, allow_nan=False)
-    return write_text(folder / "evaluation.json", text + "\n")
-
-
-def write_figure(results: Results, folder: Path) -> Path:
-    """Write the reliability diagrams to reliability.png in the folder."""
-    from ..figures.composition import reliability_figure
-    from ..figures.style import save_figure  # with matplotlib, which no other command waits for
-
-    figure = reliability_figure({column.name: column.curve for column in results.columns})
-    with replacing(folder / "reliability.png") as unfinished:
-        save_figure(figure, unfinished)
-    return folder / "reliability.png"
-
-
-def as_record(results: Results) -> dict[str, Any]:
-    """The results as plain data, with all that is needed to get them again."""
-    return {
-        "orthograd": __version__,
-        "torch": torch.__version__,
-        **asdict(results.settings),
-        "logits_that_look_like_probabilities": [str(file.path) for file in results.doubtful.values()],
-        "files": [_file(column) for column in results.columns],
-        "differences": [_difference(difference) for difference in results.differences],
-    }
-
-
-def strict(value: Any) -> Any:
-    """Plain data for JSON, which knows neither infinity nor NaN: they are strings.
-
-    >>> strict({"high": torch.tensor(float("inf")), "is_flat": torch.tensor(False)})
-    {'high': 'inf', 'is_flat': False}
-    """
-    if isinstance(value, Tensor):
-        return strict(value.tolist())
-    if isinstance(value, Mapping):
-        return {name: strict(part) for name, part in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [strict(part) for part in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _file(column: Column) -> dict[str, Any]:
-    temperature = None if column.temperature is None else _temperature(column.temperature)
-    return {
-        "path": str(column.file.path),
-        "source": column.file.source,
-        "temperature": temperature,
-        **column.metrics.as_dict(),
-    }
-
-
-def _temperature(temperature: Temperature) -> dict[str, Any]:
-    fit = temperature.scaling.certificate
-    return {
-        "value": temperature.scaling.temperature,
-        "fitted_on": str(temperature.fitted_on.path),
-        "certificate": None if fit is None else asdict(fit),
-        "summary": str(fit),
-    }
-
-
-def _difference(difference: Difference) -> dict[str, Any]:
-    return {
-        "path": str(difference.column.file.path),
-        "minus": str(difference.first.file.path),
-        "is_after_temperature": difference.column.temperature is not None,
-        "metrics": difference.values,
-        "intervals": difference.intervals,
-        "excludes_zero": [name for name in difference.values if difference.excludes_zero(name)],
-    }
-
-
-ARROWS = {"lower": " ↓", "higher": " ↑", None: ""}
-INKS = {"better": "green", "worse": "red", "different": "bold", "": ""}
 
 
 @dataclass(frozen=True)
@@ -242,8 +94,8 @@ def notes(results: Results) -> Iterator[str]:
         for column in results.columns
     }
     each = (f"{name}: {size}" for name, size in sizes.items())
-    told = "; ".join(each) if len(set(sizes.values())) > 1 else sizes[first.name]
-    yield f"{told}; {settings.bins} bins."
+    words = "; ".join(each) if len(set(sizes.values())) > 1 else sizes[first.name]
+    yield f"{words}; {settings.bins} bins."
     yield from _notes_on_temperatures(results)
     yield "↓ lower is better, ↑ higher is better; --explain says what each number means."
     if settings.resamples:

@@ -1,11 +1,14 @@
-"""The options that say who does the runs of a command, and how many at once."""
+"""Options that commands share: who does the runs, how many at once, and on which device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Optional, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Optional, TypeAlias
 
 import typer
+
+if TYPE_CHECKING:
+    import torch
 
 WHERE = "Where and how"
 
@@ -43,3 +46,13 @@ def refuse_ignored(is_given: Mapping[str, bool], where: str) -> None:
     """
     if options := [option for option, given in is_given.items() if given]:
         raise ValueError(f"expected no {' and no '.join(options)} {where}: it would be ignored")
+
+
+def device_named(name: str) -> torch.device:
+    """The device of the option --device."""
+    import torch
+
+    known = {"auto": "cuda" if torch.cuda.is_available() else "cpu", "cpu": "cpu", "cuda": "cuda"}
+    if name not in known or (name == "cuda" and not torch.cuda.is_available()):
+        raise typer.BadParameter(f"expected cpu, auto, or cuda where there is a GPU, got {name}")
+    return torch.device(known[name])

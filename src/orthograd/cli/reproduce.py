@@ -82,7 +82,7 @@ def reproduce(
     if executor == "ray":
         require("ray", extra="ray")
     from ..paper.settings import Scale
-    from .comparison import (
+    from .execution import (
         Failures,
         Place,  # with torch, which help does not wait for
     )

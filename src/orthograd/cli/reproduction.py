@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ..lab.comparison.plan import trial
 from ..lab.comparison.values import duration
 from ..lab.files import write_text
 from ..lab.jobs.files import config_hash
@@ -28,8 +29,17 @@ from ..paper.experiments import Experiment, named, runs_in_order
 from ..paper.page import as_page
 from ..paper.parts import part_of
 from ..paper.settings import Scale
-from .comparison import INTERRUPTED, Failures, Place, executed, executor_for, exit_code, require_device, trial
-from .progress import TimeIsUp, interrupted_after
+from .execution import (
+    INTERRUPTED,
+    Failures,
+    Place,
+    TimeIsUp,
+    executed,
+    executor_for,
+    exit_code,
+    interrupted_after,
+    require_device,
+)
 
 __all__ = ["INCOMPLETE", "Failures", "Request", "reproduced"]
 

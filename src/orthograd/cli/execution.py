@@ -1,23 +1,111 @@
-"""Progress over all runs of a comparison: a bar where somebody watches, a line a minute in a log; and a time limit."""
+"""How `orthograd compare` and `orthograd reproduce` do their runs: where, with a progress bar and a time limit."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
+import torch
 from rich import progress
 from rich.console import Console
 
+from ..lab.files import naming
+from ..lab.jobs.cluster.executor import RayCluster
+from ..lab.jobs.executors import Executor, InProcess, execute
 from ..lab.jobs.files import config_hash
-from ..lab.jobs.jobs import Event
+from ..lab.jobs.jobs import Event, ExperimentError, Grid
+from ..lab.jobs.processes import ProcessPool
+from ..lab.jobs.record import Fingerprint
+from ..lab.jobs.store import Store
+from ..lab.runs.packed import PackedGPU
+from ..lab.runs.run import run
+from ..lab.training.config import Config
+from .options import refuse_ignored
 
+FAILED, INTERRUPTED = 1, 130
+Failures = (ValueError, TypeError, OSError, ImportError)
+"""What is wrong with what was asked, or with the disk: told in a line, not with a traceback."""
 SECONDS = 60.0
 """Between two lines of a log."""
+LONGEST = 3e8  # seconds
+
+
+@dataclass(frozen=True)
+class Place:
+    """Who does the runs: this machine, or a Ray cluster; and how many at once, None for as many as suit."""
+
+    executor: str = "local"
+    workers: int | None = None
+    address: str | None = None
+    gpus_per_run: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.executor not in ("local", "ray"):
+            raise ValueError(f"expected the executor local or ray, got {self.executor}")
+        if self.executor != "ray":
+            of_ray = {"--address": self.address is not None, "--gpus-per-run": self.gpus_per_run is not None}
+            refuse_ignored(of_ray, "without --executor ray")
+
+
+def exit_code(work: Callable[[], int | None]) -> int:
+    """Do the work; its exit code, 0 if it has none. Where it was stopped, or runs failed, what to do next is said."""
+    try:
+        return work() or 0
+    except KeyboardInterrupt:
+        print("Stopped. Nothing is lost: the same command goes on from here.", file=sys.stderr)
+        return INTERRUPTED
+    except ExperimentError as error:
+        print(f"{error}\nThe same command tries these again.", file=sys.stderr)
+        return FAILED
+
+
+def executor_for(base: Config, place: Place) -> Executor:
+    """A Ray cluster, one GPU packed with runs, or processes on the cores; one worker is this process itself."""
+    if place.executor == "ray":
+        return RayCluster(place.address, max_concurrent=place.workers, gpus_per_run=place.gpus_per_run)
+    if base.device == "cuda":
+        return PackedGPU(place.workers)
+    return InProcess() if place.workers == 1 else ProcessPool(place.workers)
+
+
+def require_device(config: Config, place: Place) -> None:
+    """Refuse to begin what this machine cannot do."""
+    if config.device == "cuda" and place.executor == "local" and not torch.cuda.is_available():
+        raise ValueError("expected a GPU for these runs, got none; --device cpu is for small tries")
+
+
+def executed(
+    console: Console,
+    grid: Grid,
+    store: Store,
+    executor: Executor,
+    look: Callable[[], None] = lambda: None,
+    start: Fingerprint | None = None,
+) -> list[dict[str, Any]]:
+    """Say how much there is to do, do it under a progress bar, looking whether to stop; the records.
+
+    Where all runs have to start from the same data and network, workers that find others refuse.
+    """
+    with naming(store.folder, "be made"):  # once, and not in every run anew
+        store.folder.mkdir(parents=True, exist_ok=True)
+    plan = grid.plan(store)
+    done = f", {len(plan.finished)} of them done" if plan.finished else ""
+    console.print(f"{len(grid)} runs{done}, in {store.folder}", soft_wrap=True)
+    with Progress(console, grid) as progress:
+
+        def notice(event: Event) -> None:
+            progress.notice(event)
+            look()
+
+        return execute(grid, partial(run, expected=start), store, executor=executor, on_event=notice)
 
 
 class Progress:
@@ -74,9 +162,6 @@ class Progress:
     def _words(self) -> str:
         failed = f" ({self._failed} failed)" if self._failed else ""
         return f"{self._runs} of {len(self._epochs)} runs{failed}"
-
-
-LONGEST = 3e8  # seconds
 
 
 class TimeIsUp(KeyboardInterrupt):

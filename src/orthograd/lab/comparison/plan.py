@@ -1,0 +1,115 @@
+"""Which runs a comparison consists of, refused where they cannot be trained, and how long one takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from ..files import FileError
+from ..jobs.files import read_object
+from ..jobs.jobs import Grid
+from ..jobs.record import CONFIG, SAME_EACH_TIME, Fingerprint, difference, fingerprint_of
+from ..jobs.store import RunFolder, Store
+from ..runs.judgement import check_shifts
+from ..runs.training import train
+from ..training.arms import arm_named
+from ..training.config import Config
+from ..training.fingerprint import fingerprint
+from ..training.task import Task, initial_model
+
+TRIAL = 8  # images
+TIMED = 4  # batches
+
+
+def planned(base: Config, seeds: range, arms: tuple[str, str], store: Store) -> tuple[Grid, Fingerprint]:
+    """Seed by seed, so that pairs are complete early; and what their data and network are, each run's the same.
+
+    What cannot be trained, or not beside the runs that are there, is refused before anything starts.
+    """
+    if arms[0] == arms[1]:
+        raise ValueError(f"expected two different arms, got {arms[0]} twice")
+    configs = [dataclasses.replace(base, arm=arm, seed=seed) for seed in seeds for arm in arms]
+    now, again = (trial(config) for config in configs[:2])
+    if words := difference(now, again):
+        raise ValueError(
+            f"expected {base.dataset} to give the same images and labels each time, for runs that share a seed are "
+            f"pairs; got {words}: {SAME_EACH_TIME}"
+        )
+    _require_same_as_before(configs[0], store, now)
+    return Grid(config.as_dict() for config in configs), now
+
+
+def trial(config: Config) -> Fingerprint:
+    """Refuse what cannot be trained, before anything is; what it would be."""
+    arm_named(config.arm)
+    task = Task.of(config)
+    model, images = initial_model(config, task.dataset), task.dataset.normalised(task.images[:TRIAL])
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, torch.nn.UninitializedParameter):
+            expected = f"expected {config.model} to have parameters whose shapes are known"
+            raise ValueError(f"{expected}, got {name} without: use Linear and not LazyLinear")
+    if not _logits(config, model.train(), images, task.dataset.classes).requires_grad:
+        raise ValueError(f"expected {config.model} to have parameters that learn, got none that its logits depend on")
+    with torch.no_grad():
+        _logits(config, model.eval(), images, task.dataset.classes)
+    check_shifts(config, task.dataset)
+    return fingerprint(config, task.dataset)
+
+
+def _logits(config: Config, model: torch.nn.Module, images: torch.Tensor, classes: int) -> torch.Tensor:
+    """Those of a trial, once they have the right shape."""
+    expected, when = (len(images), classes), "in training" if model.training else "in evaluation"
+    try:
+        logits = model(images.clone())
+    except RuntimeError as error:
+        raise ValueError(f"expected {config.model} to take images {tuple(images.shape)}, got {error}") from error
+    if not isinstance(logits, torch.Tensor) or logits.shape != expected:
+        actual = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise ValueError(f"expected {config.model} to give logits {expected} {when}, got {actual}")
+    return logits
+
+
+def _require_same_as_before(config: Config, store: Store, now: Fingerprint) -> None:
+    """Refuse where runs that share all but arm and seed, finished or begun, have another network or other data."""
+    shared = _shared(config.as_dict())
+    for path in sorted(store.folder.glob(f"*/{CONFIG}")):
+        before: Fingerprint = {}
+        with suppress(FileError):  # the plan names those that are not sound
+            stored = read_object(path)
+            before = _known(store.get(stored)) if _shared(stored) == shared else {}
+        if words := difference(before, now):
+            raise ValueError(
+                f"{path.parent}: expected a run of {config.model} on {config.dataset} as they are now, "
+                f"got {words} now. Nothing was changed. For the code as it is now give another --out; to go on here, "
+                f"make the code what it was. If it is unchanged, it gives something else each time: {SAME_EACH_TIME}"
+            )
+
+
+def _shared(config: dict[str, Any]) -> dict[str, Any]:
+    return config | {"arm": None, "seed": None}
+
+
+def _known(run: RunFolder) -> Fingerprint:
+    """Of a run that is finished or begun, what was noted of its network and data."""
+    if run.is_finished:
+        return fingerprint_of(run.record())
+    fingerprint_then: Fingerprint = (run.load_checkpoint() or ({}, {}))[1].get("fingerprint", {})
+    return fingerprint_then
+
+
+def seconds_per_run(config: Config) -> float:
+    """About how long a run takes: all epochs, estimated from a few batches, once warm."""
+    whole = Task.of(config)
+    task = _first(whole, TIMED * config.batch_size)
+    train(dataclasses.replace(config, epochs=1), task)
+    started = time.perf_counter()
+    train(dataclasses.replace(config, epochs=2), task)
+    return (time.perf_counter() - started) / 2 * config.epochs * len(whole.labels) / len(task.labels)
+
+
+def _first(task: Task, count: int) -> Task:
+    return dataclasses.replace(task, images=task.images[:count], labels=task.labels[:count])
