@@ -48,8 +48,8 @@ def test_every_number_comes_from_the_stored_logits(finished):
         predictions = run.read_tensors("predictions")
         by_arm[record["config"]["arm"]][record["config"]["seed"]] = predictions
         for name, metrics in record["metrics"].items():
-            found = calibration.evaluate(predictions[f"logits.{name}"], predictions["labels"])
-            assert metrics["ece"] == pytest.approx(found.ece)
+            again = calibration.evaluate(predictions[f"logits.{name}"], predictions["labels"])
+            assert metrics["ece"] == pytest.approx(again.ece)
     eces = [
         [calibration.evaluate(by_arm[arm][seed]["logits.clean"], by_arm[arm][seed]["labels"]).ece for seed in range(3)]
         for arm in ("baseline", "orthograd")

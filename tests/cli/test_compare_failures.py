@@ -47,11 +47,11 @@ def reported(*arguments):
 def failures_of(page):
     """The rows of the table of failed runs: cells, and where each leads."""
     root = ElementTree.fromstring(page.read_text().removeprefix("<!DOCTYPE html>\n"))
-    (found,) = [
+    (failures,) = [
         table for table in root.iter("table") if "".join(table.find("caption").itertext()) == "Runs that failed"
     ]
-    rows = [["".join(cell.itertext()) for cell in row] for row in found.find("tbody")]
-    return rows, [page.parent / unquote(link.get("href")) for link in found.iter("a")]
+    rows = [["".join(cell.itertext()) for cell in row] for row in failures.find("tbody")]
+    return rows, [page.parent / unquote(link.get("href")) for link in failures.iter("a")]
 
 
 def assert_failures_are_named(folder, done):

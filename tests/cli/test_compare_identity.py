@@ -206,10 +206,10 @@ def test_images_out_of_range_are_refused_with_what_to_do(tmp_path):
 @pytest.mark.slow
 def test_every_record_has_the_same_fingerprint_whoever_trained(finished, tmp_path):
     assert compared(tmp_path, "--workers", 2).returncode == 0
-    found = [
+    records = [
         json.loads(path.read_text())["fingerprint"]
         for folder in (finished, tmp_path)
         for path in folder.glob("out/runs/*/record.json")
     ]
-    assert len(found) == 8
-    assert all(each == found[0] for each in found)
+    assert len(records) == 8
+    assert all(each == records[0] for each in records)

@@ -143,5 +143,5 @@ def test_the_real_data_is_brought_corrupted_and_not_done_twice(tmp_path):
     images, labels = cifar10c.load("contrast", 5, tmp_path)
     assert images.shape == (10000, 3, 32, 32)
     assert labels.tolist() == cifar10.load("test", tmp_path)[1].tolist()
-    spread, clean = (found.float().std((2, 3)).mean() for found in (images, cifar10.load("test", tmp_path)[0]))
+    spread, clean = (each.float().std((2, 3)).mean() for each in (images, cifar10.load("test", tmp_path)[0]))
     assert spread < 0.3 * clean

@@ -71,25 +71,25 @@ def test_a_digit_classifier_is_measured_as_scikit_learn_and_numpy_do(tmp_path, o
     logits, truth = model.decision_function(images[900:]), digits[900:]
     result = run(saved(tmp_path / "digits.npz", logits, truth), "--out", out, "--resamples", 50)
     assert result.exit_code == 0, result.output
-    found = read_record(out)["files"][0]["metrics"]
+    measured = read_record(out)["files"][0]["metrics"]
     probabilities = model.predict_proba(images[900:])
-    assert found["top1_accuracy"] == pytest.approx(100 * accuracy_score(truth, probabilities.argmax(1)), abs=1e-4)
-    assert found["loss"] == pytest.approx(log_loss(truth, probabilities), abs=1e-6)
-    assert found["brier"] == pytest.approx(brier_score_loss(truth, probabilities, scale_by_half=False), abs=1e-6)
-    assert found["ece"] == pytest.approx(expected_error(probabilities, truth), abs=1e-6)
+    assert measured["top1_accuracy"] == pytest.approx(100 * accuracy_score(truth, probabilities.argmax(1)), abs=1e-4)
+    assert measured["loss"] == pytest.approx(log_loss(truth, probabilities), abs=1e-6)
+    assert measured["brier"] == pytest.approx(brier_score_loss(truth, probabilities, scale_by_half=False), abs=1e-6)
+    assert measured["ece"] == pytest.approx(expected_error(probabilities, truth), abs=1e-6)
 
 
 def test_numbers_are_those_of_the_library(tmp_path, out):
     logits, labels = predictions()
     assert run(saved(tmp_path / "a.npz", logits, labels), "--out", out, "--resamples", 40, "--seed", 3).exit_code == 0
     whole = read_record(out)
-    (found,) = whole["files"]
+    (file,) = whole["files"]
     expected = calibration.evaluate(logits, labels).as_dict()
     bounds = calibration.intervals(logits, labels, resamples=40, seed=3)
-    assert found["metrics"] == expected["metrics"]
-    assert found["conventions"] == expected["conventions"]
-    assert found["intervals"] == {name: list(bound) for name, bound in bounds.items()}
-    assert found["path"] == str(tmp_path / "a.npz")
+    assert file["metrics"] == expected["metrics"]
+    assert file["conventions"] == expected["conventions"]
+    assert file["intervals"] == {name: list(bound) for name, bound in bounds.items()}
+    assert file["path"] == str(tmp_path / "a.npz")
     assert (whole["orthograd"], whole["torch"]) == (__version__, torch.__version__)
     assert (whole["bins"], whole["resamples"], whole["seed"]) == (10, 40, 3)
 
@@ -157,14 +157,14 @@ def test_files_with_the_same_labels_are_compared_with_the_first(tmp_path, out):
     other = 0.4 * logits
     files = [saved(tmp_path / "a.npz", logits, labels), saved(tmp_path / "b.npz", other, labels)]
     result = run(*files, "--out", out, "--resamples", 50)
-    (found,) = read_record(out)["differences"]
+    (difference,) = read_record(out)["differences"]
     first, second = calibration.evaluate(logits, labels), calibration.evaluate(other, labels)
-    assert (found["path"], found["minus"]) == (files[1], files[0])
-    assert found["metrics"]["loss"] == pytest.approx(second.loss - first.loss, abs=1e-12)
+    assert (difference["path"], difference["minus"]) == (files[1], files[0])
+    assert difference["metrics"]["loss"] == pytest.approx(second.loss - first.loss, abs=1e-12)
     bounds = calibration.difference_intervals(other, logits, labels, resamples=50)
-    assert found["intervals"] == {name: list(bound) for name, bound in bounds.items()}
-    assert {"loss", "ece", "max_softmax"} <= set(found["excludes_zero"])
-    assert "top1_accuracy" not in found["excludes_zero"]
+    assert difference["intervals"] == {name: list(bound) for name, bound in bounds.items()}
+    assert {"loss", "ece", "max_softmax"} <= set(difference["excludes_zero"])
+    assert "top1_accuracy" not in difference["excludes_zero"]
     assert f"* better {second.loss - first.loss:+.4f}" in result.output
     assert f"* different {second.max_softmax - first.max_softmax:+.4f}" in result.output
     assert run(*reversed(files), "--out", out, "--resamples", 50).output.count("* worse") > 2
@@ -211,11 +211,11 @@ def test_each_file_can_have_its_own_temperature_and_like_is_compared_with_like(t
     others = [saved(tmp_path / f"held-{i}.npz", scale * held_out, truth) for i, scale in enumerate((1, 2))]
     options = [part for other in others for part in ("--fit-temperature", other)]
     result = run(*files, *options, "--out", out, "--resamples", 20)
-    found = read_record(out)
-    temperatures = [file["temperature"]["value"] for file in found["files"] if file["temperature"]]
+    record = read_record(out)
+    temperatures = [file["temperature"]["value"] for file in record["files"] if file["temperature"]]
     assert temperatures[1] == pytest.approx(2 * temperatures[0])
-    assert [difference["is_after_temperature"] for difference in found["differences"]] == [False, True]
-    assert found["differences"][1]["metrics"]["loss"] == pytest.approx(0, abs=1e-9)
+    assert [difference["is_after_temperature"] for difference in record["differences"]] == [False, True]
+    assert record["differences"][1]["metrics"]["loss"] == pytest.approx(0, abs=1e-9)
     assert "One temperature for several" not in result.output
     shared = run(*files, *options[:2], "--out", out, "--resamples", 0)
     assert "One temperature for several files" in shared.output
@@ -228,8 +228,8 @@ def test_an_endless_temperature_is_still_strict_json(tmp_path, out):
     perfect = saved(tmp_path / "perfect.npz", logits, logits.argmax(1))
     result = run(perfect, "--fit-temperature", perfect, "--out", out, "--resamples", 0)
     assert result.exit_code == 0, result.output
-    found = read_record(out)["files"][1]
-    assert found["temperature"]["certificate"]["at_zero"] is True
+    file = read_record(out)["files"][1]
+    assert file["temperature"]["certificate"]["at_zero"] is True
     assert "the loss keeps falling" in " ".join(result.output.split())
     assert "fitted on the very samples" in result.output
     opposite = saved(tmp_path / "opposite.npz", -logits, logits.argmax(1))
@@ -246,11 +246,11 @@ def test_probabilities_give_what_their_logits_do(tmp_path, out):
     assert result.exit_code == 0, result.output
     plain, scaled = (file["metrics"] for file in read_record(out)["files"])
     scaling = calibration.TemperatureScaling().fit(held_out, truth)
-    for found, expected in ((plain, logits), (scaled, scaling(logits))):
+    for measured, expected in ((plain, logits), (scaled, scaling(logits))):
         of_logits = calibration.evaluate(expected, labels)
-        assert found["loss"] == pytest.approx(of_logits.loss, abs=1e-9)
-        assert found["ece"] == pytest.approx(of_logits.ece, abs=1e-9)
-        assert found["max_logit"] is None
+        assert measured["loss"] == pytest.approx(of_logits.loss, abs=1e-9)
+        assert measured["ece"] == pytest.approx(of_logits.ece, abs=1e-9)
+        assert measured["max_logit"] is None
     assert "needs logits" in result.output
 
 
@@ -296,9 +296,9 @@ def test_classes_sorted_as_text_are_put_in_order_and_the_first_line_says_so(tmp_
     assert result.output.splitlines()[0] == (
         "a.csv: classes 'class_0', 'class_1' … 'class_11' (12 columns, sorted by their numbers), label 'label'."
     )
-    (found,) = read_record(out)["files"]
-    assert found["metrics"] == calibration.evaluate(logits, labels).as_dict()["metrics"]
-    assert found["source"] == result.output.splitlines()[0].removeprefix("a.csv: ").removesuffix(".")
+    (file,) = read_record(out)["files"]
+    assert file["metrics"] == calibration.evaluate(logits, labels).as_dict()["metrics"]
+    assert file["source"] == result.output.splitlines()[0].removeprefix("a.csv: ").removesuffix(".")
 
 
 def test_columns_that_are_no_classes_are_refused_until_the_classes_are_named(tmp_path, out):
@@ -343,10 +343,10 @@ def test_probabilities_given_as_logits_are_told_in_the_notes_and_the_record(tmp_
 def test_accuracies_have_wilson_intervals_and_what_a_bootstrap_cannot_know_is_said(tmp_path, out):
     logits, labels = 9 * torch.eye(10, dtype=torch.float64).repeat(2, 1), torch.arange(10).repeat(2)
     result = run(saved(tmp_path / "a.npz", logits, labels), "--out", out, "--resamples", 20)
-    (found,) = read_record(out)["files"]
+    (file,) = read_record(out)["files"]
     for name in ("top1_accuracy", "top5_accuracy"):
-        assert found["intervals"][name] == [pytest.approx(100 * 20 / (20 + 1.959963984540054**2)), 100]
-    assert set(found["intervals"]) == {"top1_accuracy", "top5_accuracy"}
+        assert file["intervals"][name] == [pytest.approx(100 * 20 / (20 + 1.959963984540054**2)), 100]
+    assert set(file["intervals"]) == {"top1_accuracy", "top5_accuracy"}
     told = " ".join(result.output.split())
     assert "[83.89, 100.00]" in told
     assert "Wilson intervals" in told

@@ -37,26 +37,26 @@ PARTS = {"train": (TRAIN_IMAGES, TRAIN_LABELS, _TRAIN), "test": (TEST_IMAGES, TE
 
 def batches():
     """The files of cifar-10-batches-bin."""
-    found = {}
+    contents = {}
     for images, labels, part in PARTS.values():
         planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
         records = np.concatenate([labels[:, None], planes], axis=1)
         for number, batch in enumerate(part.batches):
-            found[f"{batch}.bin"] = records[number * EACH : (number + 1) * EACH].tobytes()
-    return found
+            contents[f"{batch}.bin"] = records[number * EACH : (number + 1) * EACH].tobytes()
+    return contents
 
 
 def sheets():
     """The files of the npm package."""
-    found = {}
+    contents = {}
     for name, (images, labels, part) in PARTS.items():
-        found[f"{name}_lables.json"] = json.dumps(labels.tolist()).encode()
+        contents[f"{name}_lables.json"] = json.dumps(labels.tolist()).encode()
         for number, batch in enumerate(part.batches):
             file = io.BytesIO()
             pixels = images[number * EACH : (number + 1) * EACH].reshape(EACH, 1024, 3)
             Image.fromarray(pixels).save(file, "PNG")
-            found[f"{batch}.png"] = file.getvalue()
-    return found
+            contents[f"{batch}.png"] = file.getvalue()
+    return contents
 
 
 def written(files, folder):

@@ -46,9 +46,9 @@ def test_loading_maps_the_file_and_changes_stay_in_memory(folder):
 
 
 def test_files_have_no_pickles_and_are_laid_out_as_documented(folder):
-    found = sorted(path.name for path in (folder / "cifar10").iterdir())
+    listed = sorted(path.name for path in (folder / "cifar10").iterdir())
     names = ["test_images.npy", "test_labels.npy", "train_images.npy", "train_labels.npy"]
-    assert found == [".lock", *names]
+    assert listed == [".lock", *names]
     for name in names:
         assert np.load(folder / "cifar10" / name, allow_pickle=False).dtype == np.uint8
 
@@ -173,8 +173,8 @@ def test_importing_loads_nothing_beyond_torch_and_numpy():
     code = (
         "import sys, torch, numpy; import orthograd.lab.data.cifar10, orthograd.lab.data.cifar10c; print(*sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {"PIL", "rich", "typer", "scipy", "sklearn"}.isdisjoint(name.split(".")[0] for name in found)
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"PIL", "rich", "typer", "scipy", "sklearn"}.isdisjoint(name.split(".")[0] for name in imported)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -124,9 +124,9 @@ def test_pickles_are_refused_and_not_loaded(tmp_path):
 
 
 def member(name, kind=tarfile.REGTYPE, link=""):
-    found = tarfile.TarInfo(name)
-    found.type, found.linkname = kind, link
-    return found
+    information = tarfile.TarInfo(name)
+    information.type, information.linkname = kind, link
+    return information
 
 
 @pytest.mark.parametrize(

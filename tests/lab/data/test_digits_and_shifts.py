@@ -88,13 +88,13 @@ def test_shifts_keep_shape_and_range_repeat_by_seed_and_grow_with_severity(name,
     images = torch.rand(40, *shape, generator=torch.Generator().manual_seed(1))
     changes = []
     for severity in SEVERITIES:
-        found = shifted(images, name, severity=severity, seed=2)
-        assert found.shape == images.shape
-        assert found.dtype == torch.float32
-        assert found.min() >= 0
-        assert found.max() <= 1
-        assert torch.equal(found, shifted(images, name, severity=severity, seed=2))
-        changes.append(float((found - images).square().mean()))
+        result = shifted(images, name, severity=severity, seed=2)
+        assert result.shape == images.shape
+        assert result.dtype == torch.float32
+        assert result.min() >= 0
+        assert result.max() <= 1
+        assert torch.equal(result, shifted(images, name, severity=severity, seed=2))
+        changes.append(float((result - images).square().mean()))
     assert changes[0] > 0
     assert changes == sorted(changes)
 

@@ -63,12 +63,12 @@ class Driver:
     def join(self, seconds=PATIENCE):
         """Its exit code."""
         deadline = time.monotonic() + seconds
-        while (found := os.waitpid(self.pid, os.WNOHANG))[0] == 0:
+        while (ended := os.waitpid(self.pid, os.WNOHANG))[0] == 0:
             if time.monotonic() > deadline:
                 os.killpg(self.pid, signal.SIGKILL)
                 raise AssertionError(f"the driver ran for more than {seconds} s")
             time.sleep(0.005)
-        return os.waitstatus_to_exitcode(found[1])
+        return os.waitstatus_to_exitcode(ended[1])
 
     def wait_for_all(self, seconds=PATIENCE):
         """How many seconds it took until no process of the session lived."""
@@ -83,12 +83,12 @@ class Driver:
 
 def living(session):
     """The processes of a session, less those that are dead and wait for their parent to notice."""
-    found = []
+    numbers = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, _, of = path.read_text().rpartition(")")[2].split()[:4]
         except OSError:
             continue
         if int(of) == session and state not in "ZX":
-            found.append(int(path.parent.name))
-    return found
+            numbers.append(int(path.parent.name))
+    return numbers

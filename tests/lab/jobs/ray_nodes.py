@@ -99,15 +99,15 @@ class Driver:
 
 def workers_at_work():
     """The processes that do a run now."""
-    found = []
+    numbers = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             title = path.read_bytes()
         except OSError:
             continue
         if title.startswith(b"ray::messages"):
-            found.append(int(path.parent.name))
-    return found
+            numbers.append(int(path.parent.name))
+    return numbers
 
 
 def wait_until(is_so, seconds=PATIENCE):

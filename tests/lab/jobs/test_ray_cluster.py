@@ -83,23 +83,23 @@ def assert_same_bits(grid, store, other):
 def test_runs_in_a_cluster_end_as_those_done_one_by_one(tmp_path, store, shared):
     grid, told = toy_runs.grid(6, epochs=4), []
     executor = RayCluster(shared_store=shared)
-    found = execute(grid, toy_runs.train, store, executor=executor, on_event=told.append)
-    assert results(found) == results(undisturbed(grid, tmp_path))
+    records = execute(grid, toy_runs.train, store, executor=executor, on_event=told.append)
+    assert results(records) == results(undisturbed(grid, tmp_path))
     assert_same_bits(grid, store, Store(tmp_path / "alone"))
     for config in grid:
         kinds = [event.kind for event in told if event.config == config]
         assert kinds == ["started", *["progress"] * 4, "finished"]
         assert toy_runs.epochs_trained(store.get(config)) == [0, 1, 2, 3]
     assert not list(store.folder.glob(".*")), "the driver left its marker"
-    assert execute(grid, toy_runs.fragile, store, executor=executor) == found
+    assert execute(grid, toy_runs.fragile, store, executor=executor) == records
 
 
 @pytest.mark.usefixtures("connected")
 def test_networks_trained_in_a_cluster_have_the_same_bits(tmp_path, store):
     grid = Grid(Config(epochs=1, arm=arm).as_dict() for arm in ("baseline", "orthograd"))
-    found, alone = execute(grid, run, store, executor=RayCluster()), undisturbed(grid, tmp_path, run)
+    records, alone = execute(grid, run, store, executor=RayCluster()), undisturbed(grid, tmp_path, run)
     for name in ("metrics", "losses", "files", "weight_norm", "hardware"):
-        assert [record[name] for record in found] == [record[name] for record in alone], name
+        assert [record[name] for record in records] == [record[name] for record in alone], name
 
 
 @pytest.mark.usefixtures("connected")
@@ -143,9 +143,9 @@ def test_a_worker_killed_and_a_node_killed_cost_only_their_unfinished_runs(tmp_p
             killed.add("node")
             threading.Thread(target=connected.remove_node, args=(node,), kwargs={"allow_graceful": False}).start()
 
-    found = execute(grid, toy_runs.train, store, executor=RayCluster(), on_event=notice)
+    records = execute(grid, toy_runs.train, store, executor=RayCluster(), on_event=notice)
     assert killed == {"worker", "node"}
-    assert results(found) == results(undisturbed(grid, tmp_path))
+    assert results(records) == results(undisturbed(grid, tmp_path))
     assert sorted(event.hash for event in told if event.kind == "finished") == sorted(store.get(c).hash for c in grid)
     for config in grid:  # from their checkpoints: at most the epoch that was under way is done twice
         assert len(toy_runs.epochs_trained(store.get(config))) <= 20 + len(killed)
@@ -214,11 +214,11 @@ def test_runs_with_a_share_of_a_gpu_are_packed_on_the_machine_that_has_one(tmp_p
     """Ray counts GPUs by what a node is said to have; these runs use none, so any machine can try."""
     node = connected.add_node(**SMALL | {"num_cpus": 4, "num_gpus": 1})
     grid, told = toy_runs.grid(4, epochs=10, seconds=0.05), []
-    found = execute(grid, toy_runs.train, store, executor=RayCluster(gpus_per_run=share), on_event=told.append)
+    records = execute(grid, toy_runs.train, store, executor=RayCluster(gpus_per_run=share), on_event=told.append)
     connected.remove_node(node)
     changes = [{"started": 1, "finished": -1}.get(event.kind, 0) for event in told]
     assert max(accumulate(changes)) == at_once
-    assert results(found) == results(undisturbed(grid, tmp_path))
+    assert results(records) == results(undisturbed(grid, tmp_path))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU: two runs on one are not tried")
@@ -226,8 +226,8 @@ def test_two_runs_share_a_gpu(tmp_path, store):
     grid = Grid(Config(epochs=1, arm=arm, device="cuda").as_dict() for arm in ("baseline", "orthograd"))
     told = []
     executor = RayCluster(gpus_per_run=0.5)
-    found = execute(grid, run, store, executor=executor, on_event=told.append)
+    records = execute(grid, run, store, executor=executor, on_event=told.append)
     kinds = [event.kind for event in told if event.kind in ("started", "finished")]
     assert kinds[:2] == ["started", "started"], "one waited for the other"
     alone = execute(grid, run, Store(tmp_path / "alone"), executor=PackedGPU(1))
-    assert [record["losses"] for record in found] == [record["losses"] for record in alone]
+    assert [record["losses"] for record in records] == [record["losses"] for record in alone]

@@ -36,10 +36,12 @@ def test_a_checkpoint_holds_tensors_of_every_kind_and_state(store):
     assert run.load_checkpoint() is None
     with run.claim():
         run.save_checkpoint(tensors, state)
-        found, note = store.get(CONFIG).load_checkpoint()
+        loaded, note = store.get(CONFIG).load_checkpoint()
         assert note == state
-        assert found.keys() == tensors.keys()
-        assert all(found[name].equal(tensor) and found[name].dtype == tensor.dtype for name, tensor in tensors.items())
+        assert loaded.keys() == tensors.keys()
+        assert all(
+            loaded[name].equal(tensor) and loaded[name].dtype == tensor.dtype for name, tensor in tensors.items()
+        )
         assert run.is_resumable
         run.remove_checkpoint()
         run.remove_checkpoint()

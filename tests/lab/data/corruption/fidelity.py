@@ -18,8 +18,8 @@ from tests.lab.data.corruption.reference import DETERMINISTIC, RANDOM, arrays, s
 def agreement(name: str, severity: int) -> tuple[float, float]:
     """The shares of values that are equal, and that are at most one level apart."""
     expected = arrays(name)[severity - 1]
-    found = corrupt(arrays("clean")[: len(expected)], name, severity=severity)
-    difference = (found.int() - expected.int()).abs()
+    corrupted = corrupt(arrays("clean")[: len(expected)], name, severity=severity)
+    difference = (corrupted.int() - expected.int()).abs()
     return tuple(float((difference <= levels).double().mean()) for levels in (0, 1))
 
 
@@ -27,10 +27,10 @@ def deviations(name: str, severity: int, draws: int) -> Tensor:
     """How far the reference's statistics are from those of our draws, in Student's t with draws − 1 degrees."""
     clean = arrays("clean")
     images = corrupt(clean.repeat(draws, 1, 1, 1), name, severity=severity, seed=1).unflatten(0, (draws, -1))
-    found = statistics_of(images, clean)
+    drawn = statistics_of(images, clean)
     expected = torch.tensor(statistics()[name][severity - 1], dtype=torch.float64)
     # The reference is one more draw: it differs from the mean of ours by its own error and by that of the mean.
-    return (expected - found.mean(0)) / (found.std(0) * math.sqrt(1 + 1 / draws))
+    return (expected - drawn.mean(0)) / (drawn.std(0) * math.sqrt(1 + 1 / draws))
 
 
 def bound(draws: int) -> float:

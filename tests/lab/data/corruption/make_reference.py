@@ -25,9 +25,9 @@ TRACED = {"glass_blur": 8, "motion_blur": 4, "frost": 8}  # images whose random 
 def clean_images(sheet: str) -> np.ndarray:
     Image.MAX_IMAGE_PIXELS = None  # the sheet is large, but it is the right one
     images = np.array(Image.open(sheet).convert("RGB")).reshape(-1, 32, 32, 3)
-    found = hashlib.sha256(images.tobytes()).hexdigest()
-    if found != TEST_IMAGES_SHA256:
-        raise ValueError(f"expected test images of SHA-256 {TEST_IMAGES_SHA256}, got {found}")
+    digest = hashlib.sha256(images.tobytes()).hexdigest()
+    if digest != TEST_IMAGES_SHA256:
+        raise ValueError(f"expected test images of SHA-256 {TEST_IMAGES_SHA256}, got {digest}")
     return images[9000:9064]
 
 
@@ -40,8 +40,8 @@ def main(generated: str, sheet: str) -> None:
     np.savez_compressed(ARRAYS, clean=clean, **kept)
     pictures = torch.from_numpy(clean).movedim(-1, -3)
     rows = {name: statistics_of(images, pictures).tolist() for name, images in random.items()}
-    rounded = {name: [[round(value, 5) for value in row] for row in found] for name, found in rows.items()}
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(found)}" for name, found in rounded.items())
+    rounded = {name: [[round(value, 5) for value in row] for row in table] for name, table in rows.items()}
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(table)}" for name, table in rounded.items())
     STATISTICS.write_text(f"{{\n{lines}\n}}\n")
 
 

@@ -27,8 +27,8 @@ def test_deterministic_corruptions_have_the_pixels_of_the_reference(name, severi
 @pytest.mark.parametrize("name", RANDOM, indirect=True)
 def test_random_corruptions_have_the_distribution_of_the_reference(name):
     for severity in SEVERITIES:
-        found = deviations(name, severity, DRAWS)
-        assert found.abs().max() < bound(DRAWS), (severity, found)
+        off = deviations(name, severity, DRAWS)
+        assert off.abs().max() < bound(DRAWS), (severity, off)
 
 
 def test_glass_at_its_mildest_copies_from_above_and_from_the_left():
@@ -64,7 +64,7 @@ def test_the_piece_of_frost_of_each_image_of_the_reference_can_be_found(severity
         texture, row, column = (int(index) for index in torch.unravel_index(error.argmin(), error.shape))
         assert row < sides[texture, 0] - 32
         assert column < sides[texture, 1] - 32
-        found = (
+        result = (
             (kept * clean.double() + added * windows[texture, :, row, column].double()).clamp(0, 255).to(torch.uint8)
         )
-        assert torch.equal(found, expected)
+        assert torch.equal(result, expected)

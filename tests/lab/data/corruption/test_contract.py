@@ -28,13 +28,13 @@ def test_the_names_are_those_of_the_published_files():
 def test_the_same_seed_makes_the_same_pixels_and_another_seed_others(name):
     images = arrays("clean")[:8]
     before = images.clone()
-    found = corrupt(images, name, severity=3, seed=5)
+    corrupted = corrupt(images, name, severity=3, seed=5)
     assert torch.equal(images, before)
-    assert found.dtype == torch.uint8
-    assert found.shape == images.shape
-    assert not torch.equal(found, images)
-    assert torch.equal(found, corrupt(images, name, severity=3, seed=5))
-    assert torch.equal(found, corrupt(images, name, severity=3, seed=6)) == (name in DETERMINISTIC)
+    assert corrupted.dtype == torch.uint8
+    assert corrupted.shape == images.shape
+    assert not torch.equal(corrupted, images)
+    assert torch.equal(corrupted, corrupt(images, name, severity=3, seed=5))
+    assert torch.equal(corrupted, corrupt(images, name, severity=3, seed=6)) == (name in DETERMINISTIC)
 
 
 def test_an_image_does_not_depend_on_those_after_it(name, monkeypatch):
@@ -48,8 +48,8 @@ def test_an_image_does_not_depend_on_those_after_it(name, monkeypatch):
 @pytest.mark.parametrize("name", RANDOM, indirect=True)
 def test_equal_images_are_corrupted_differently(name, monkeypatch):
     monkeypatch.setattr(generation, "_BLOCK_PIXELS", 2 * 1024)
-    found = corrupt(arrays("clean")[:1].expand(6, -1, -1, -1), name, severity=2)
-    assert len({tuple(image.flatten().tolist()) for image in found}) >= 4  # two streaks may lie on the same pixels
+    corrupted = corrupt(arrays("clean")[:1].expand(6, -1, -1, -1), name, severity=2)
+    assert len({tuple(image.flatten().tolist()) for image in corrupted}) >= 4  # two streaks may lie on the same pixels
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (16, 16), (33, 20), (20, 47), (96, 96), (224, 224)])
@@ -74,9 +74,9 @@ def test_no_images_and_images_in_any_layout(name):
 def test_flat_images_do_not_break(name, level):
     images = torch.full((2, 3, 32, 32), level, dtype=torch.uint8)
     for severity in (2, 5):
-        found = corrupt(images, name, severity=severity)
+        corrupted = corrupt(images, name, severity=severity)
         if name in ("pixelate", "defocus_blur", "motion_blur"):
-            assert (found.int() - images).abs().max() <= 1
+            assert (corrupted.int() - images).abs().max() <= 1
 
 
 @pytest.mark.parametrize(

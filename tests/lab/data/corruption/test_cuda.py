@@ -27,9 +27,7 @@ def test_the_gpu_agrees_with_the_cpu(name):
             assert difference.max() <= 1
             assert (difference == 0).double().mean() > 0.99
         else:
-            here, there = (
-                statistics_of(found.unflatten(0, (16, -1)), arrays("clean")) for found in (here, there.cpu())
-            )
+            here, there = (statistics_of(each.unflatten(0, (16, -1)), arrays("clean")) for each in (here, there.cpu()))
             error = ((here.var(0) + there.var(0)) / 16).sqrt()
             assert ((here.mean(0) - there.mean(0)) / error).abs().max() < stats.t.isf(1e-6, 30), severity
             assert math.isfinite(float(error.sum()))

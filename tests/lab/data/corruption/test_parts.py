@@ -22,8 +22,8 @@ CPU = torch.device("cpu")
 def test_gaussian_filter_is_that_of_scipy(sigma, truncate, edge):
     planes = torch.rand(2, 16, 21, dtype=torch.float64)
     expected = [ndimage.gaussian_filter(plane, sigma, mode=edge, truncate=truncate) for plane in planes.numpy()]
-    found = gaussian(planes, sigma, truncate=truncate, edge=edge)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    blurred = gaussian(planes, sigma, truncate=truncate, edge=edge)
+    np.testing.assert_allclose(blurred, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [16, 32, 33])
@@ -43,12 +43,12 @@ def test_zoom_is_that_of_scipy(size, factor):
 def test_sampling_is_that_of_scipy(repeat_border, mode):
     images = torch.rand(2, 1, 12, 15)
     rows, columns = torch.rand(2, 2, 12, 15) * 30 - 8
-    found = sampled(images, columns, rows, repeat_border=repeat_border)
+    result = sampled(images, columns, rows, repeat_border=repeat_border)
     expected = [
         ndimage.map_coordinates(image[0].numpy(), [row.numpy(), column.numpy()], order=1, mode=mode)
         for image, row, column in zip(images, rows, columns, strict=True)
     ]
-    np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(result[:, 0], expected, atol=1e-5)
 
 
 def test_a_tilt_reads_three_corners_from_where_they_were():
@@ -111,13 +111,13 @@ def test_weak_edges_count_where_they_meet_a_strong_one():
 def test_distances_are_the_shortest_ways():
     edges = torch.rand(6, 21, 17, generator=torch.Generator().manual_seed(4)) < 0.02
     edges[5] = False
-    found = chamfer_distance(edges)
+    distances = chamfer_distance(edges)
     rows, columns = torch.meshgrid(torch.arange(21), torch.arange(17), indexing="ij")
-    for edge, distance in zip(edges[:5], found, strict=False):
+    for edge, distance in zip(edges[:5], distances, strict=False):
         y, x = edge.nonzero().T
         apart = torch.stack([(rows[..., None] - y).abs(), (columns[..., None] - x).abs()]).double()
         long, short = apart.amax(0), apart.amin(0)
         knights = torch.where(long >= 2 * short, short, long - short)
         ways = 2.1969 * knights + torch.where(long >= 2 * short, long - 2 * short, 1.4 * (2 * short - long))
         assert (ways.amin(-1) - distance).abs().max() < 1e-3
-    assert found[5].min() > 20
+    assert distances[5].min() > 20
