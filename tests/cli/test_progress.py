@@ -17,7 +17,7 @@ CONFIGS = [{"seed": seed, "epochs": 10} for seed in range(4)]
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    monkeypatch.setattr(execution, "SECONDS", 0.02)
+    monkeypatch.setattr(execution, "LOG_EVERY", 0.02)
 
 
 def lines(console):

@@ -33,9 +33,8 @@ from .options import refuse_ignored
 FAILED, INTERRUPTED = 1, 130
 Failures = (ValueError, TypeError, OSError, ImportError)
 """What is wrong with what was asked, or with the disk: told in a line, not with a traceback."""
-SECONDS = 60.0
-"""Between two lines of a log."""
-LONGEST = 3e8  # seconds
+LOG_EVERY = 60.0  # seconds
+LONGEST_TIMER = 3e8  # seconds
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,10 @@ def executed(
     plan = grid.plan(store)
     done = f", {len(plan.finished)} of them done" if plan.finished else ""
     console.print(f"{len(grid)} runs{done}, in {store.folder}", soft_wrap=True)
-    with Progress(console, grid) as progress:
+    with Progress(console, grid) as bar:
 
         def notice(event: Event) -> None:
-            progress.notice(event)
+            bar.notice(event)
             look()
 
         return execute(grid, partial(run, expected=start), store, executor=executor, on_event=notice)
@@ -154,7 +153,7 @@ class Progress:
 
     def _log(self) -> None:
         """Also while nothing is noticed: judging a network may take minutes, and no epochs."""
-        while not self._is_over.wait(SECONDS):
+        while not self._is_over.wait(LOG_EVERY):
             share = sum(self._done.values()) / sum(self._epochs.values())
             words = f"{time.strftime('%H:%M')}  {self._words()}, {share:.0%} of their epochs"
             self._console.print(words, highlight=False)
@@ -196,7 +195,7 @@ def interrupted_after(minutes: float | None) -> Iterator[Callable[[], None]]:
     try:
         # Zero would be never, and no timer counts beyond ten years; and once more every second, for the first may come
         # just before a long sleep.
-        signal.setitimer(signal.ITIMER_REAL, min(max(60 * minutes, 1e-6), LONGEST), 1.0)
+        signal.setitimer(signal.ITIMER_REAL, min(max(60 * minutes, 1e-6), LONGEST_TIMER), 1.0)
         yield look
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -121,7 +121,7 @@ def test_a_killed_owner_frees_its_run(store):
     with run.claim() as is_ours:
         assert not is_ours
     with pytest.raises(StoreError, match="cannot be written outside"):
-        run.remove_checkpoint()
+        run.save_checkpoint({}, 1)
     driver.signal(signal.SIGKILL, group=True)
     driver.join()
     events = []

@@ -43,8 +43,7 @@ def test_a_checkpoint_holds_tensors_of_every_kind_and_state(store):
             loaded[name].equal(tensor) and loaded[name].dtype == tensor.dtype for name, tensor in tensors.items()
         )
         assert run.is_resumable
-        run.remove_checkpoint()
-        run.remove_checkpoint()
+        run.finish({})
         assert run.load_checkpoint() is None
 
 

@@ -52,7 +52,7 @@ class Dataset:
 
     @cached_property
     def sha256(self) -> str:
-        """Of all that networks learn from and are judged by: images, labels, classes, mean and deviation."""
+        """The SHA-256 of all that networks are trained and tested on: images, labels, classes, mean and deviation."""
         parts = (self.train_images, self.train_labels, self.test_images, self.test_labels)
         hashes = [(str(part.dtype), list(part.shape), digest(part.detach().cpu().numpy())) for part in parts]
         whole = [hashes, self.classes, list(map(float, self.mean)), list(map(float, self.deviation))]

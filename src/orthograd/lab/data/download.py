@@ -1,4 +1,4 @@
-"""Downloads that go on where they broke off, judged by their checksum."""
+"""Downloads that go on where they broke off, verified by their checksum."""
 
 from __future__ import annotations
 

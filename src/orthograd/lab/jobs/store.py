@@ -126,11 +126,6 @@ class RunFolder:
         """The tensors and the state last saved, or None."""
         return self._checkpoints.load()
 
-    def remove_checkpoint(self) -> None:
-        """Delete the checkpoint, if there is one."""
-        self._require_claim(self.path / CHECKPOINT)
-        self._checkpoints.remove()
-
     def finish(self, reported: dict[str, Any]) -> dict[str, Any]:
         """Write the record, which makes the run finished; then remove the checkpoint and what tells of a failure."""
         self._require_claim(self.path / RECORD)
