@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..engine.dense import CHUNK, moments, pieces, row_moments
-from ..engine.moments import merged
+from ..engine.plan import merged
 from ..engine.sharded import is_dtensor
 from ..projection import as_real
 
