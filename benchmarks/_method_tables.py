@@ -7,8 +7,7 @@ from typing import Any
 
 from _markdown import ROOT, table
 
-from orthograd.diagnosis.result import Diagnosis, Row
-from orthograd.diagnosis.text import aligned
+from orthograd.diagnosis.result import Diagnosis, Row, aligned
 from orthograd.lab.comparison.pair import ArmPair
 from orthograd.lab.jobs.bundles import bundle_path, read_bundle
 from orthograd.paper.norms import norm_of

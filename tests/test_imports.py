@@ -16,8 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 # From the ground up. A part imports parts of lower layers, none of its own layer.
 LAYERS = [
     ["imports", "projection", "options", "calibration", "statistics", "jax"],
-    ["engine"],
-    ["partition"],
+    ["partition", "engine"],
     ["update"],
     ["attachment"],
     ["optimizer"],

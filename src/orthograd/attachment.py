@@ -14,10 +14,11 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from .engine.compilation import is_capturing
+from .engine.gradients import project_gradients_
 from .engine.projector import Projector
 from .engine.sharded import local
 from .options import Options
-from .partition import UNKNOWN, Partition, Segments, Where, project_gradients_
+from .partition import UNKNOWN, Partition, Segments, Where
 from .projection import as_real
 from .update import Decay, Updates
 

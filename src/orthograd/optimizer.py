@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .attachment import Attachment, Shipped, attachment_of, projector_for
+from .engine.gradients import project_gradients_
 from .engine.projector import Projector
 from .options import Options
-from .partition import Partition, Where, project_gradients_
+from .partition import Partition, Where
 
 
 def attach(

@@ -7,13 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NoReturn, cast
 
-import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from .engine.dense import Pair
-from .engine.projector import Projector, addresses
-from .engine.sharded import laid_out_like
 from .options import Options
 
 Where = Callable[[str, Tensor], bool]
@@ -138,53 +134,3 @@ def _refuse_flat(parameter: Tensor) -> None:
             f"FullyShardedDataParallel (FSDP1) stores layers as pieces of flat parameters, and ⊥Grad needs each layer: "
             f"got one of shape {tuple(parameter.shape)}. Shard the model by torch.distributed.fsdp.fully_shard (FSDP2)."
         )
-
-
-def project_gradients_(segments: Segments, options: Options, projector: Projector) -> None:
-    """Project the gradients that parameters hold, in place."""
-    if not segments or not segments[0][0].is_cuda:
-        projector.project_(gradient_pairs(segments, options))
-        return
-    parameters = [parameter for segment in segments for parameter in segment]
-    if not projector.project_again_(addresses(segments, [p.grad for p in parameters], parameters)):
-        pairs = gradient_pairs(segments, options)  # may put other tensors into .grad
-        projector.project_(pairs, addresses(segments, [p.grad for p in parameters], parameters))
-
-
-def gradient_pairs(segments: Segments, options: Options) -> list[list[Pair]]:
-    """The segments as pairs of gradient and weight, without what has no gradient."""
-    pairs = [[pair for p in segment if (pair := gradient_pair(p, options))] for segment in segments]
-    return [segment for segment in pairs if segment]
-
-
-def gradient_pair(parameter: Tensor, options: Options) -> Pair | None:
-    """The gradient, ready to be changed in place, with its weight; None if there is no gradient.
-
-    Replaces a gradient that cannot be changed in place (expanded, conjugated lazily, laid out over the ranks in
-    another way than its parameter) by an equal one that can.
-    """
-    gradient = parameter.grad
-    if gradient is None:
-        return None
-    if gradient.layout is not torch.strided:
-        return _sparse_pair(parameter, gradient, options)
-    if type(gradient) is not Tensor and (placed := laid_out_like(parameter, gradient)) is not gradient:
-        gradient = parameter.grad = placed
-    elif gradient.is_neg() or gradient.is_conj():
-        gradient = parameter.grad = gradient.resolve_conj().resolve_neg()
-    elif not gradient.is_contiguous() and 0 in gradient.stride():
-        gradient = parameter.grad = gradient.clone(memory_format=torch.contiguous_format)
-    return Pair(gradient, parameter)
-
-
-def _sparse_pair(parameter: Tensor, gradient: Tensor, options: Options) -> Pair:
-    """The rows a sparse gradient holds, and their weights: all there is to project when rows stand alone."""
-    if options.granularity != "row" or gradient.layout is not torch.sparse_coo or gradient.sparse_dim() != 1:
-        raise ValueError(
-            f"a sparse gradient stays sparse under ⊥Grad only row by row: expected a dense gradient for the parameter "
-            f"of shape {tuple(parameter.shape)}, or granularity='row' and a gradient sparse in its first dimension, "
-            f"got layout {gradient.layout} and granularity={options.granularity!r}. Its param group can have "
-            f'"orthogonal": False or "orthogonal": {{"granularity": "row"}}.'
-        )
-    parameter.grad = gradient = gradient.coalesce()
-    return Pair(gradient.values(), parameter.index_select(0, gradient.indices()[0]))

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from .engine.dense import Pair
-from .engine.projector import Projector, addresses
+from .engine.plan import Pair
+from .engine.projector import Projector
 from .options import Options
 from .partition import Segments
 
@@ -62,12 +62,7 @@ class Updates:
         pairs = [[Pair(p.detach(), self._before[id(p)]) for p in segment] for segment in changed if segment]
         for parameter in (p for segment in changed for p in segment):
             parameter.sub_(self._before[id(parameter)] * kept[id(parameter)])
-        if pairs and not pairs[0][0].gradient.is_cuda:
-            projector.project_(pairs)
-        elif pairs:
-            where = addresses(pairs, *map(list, zip(*(pair for segment in pairs for pair in segment), strict=True)))
-            if not projector.project_again_(where):
-                projector.project_(pairs, where)
+        projector.project_(pairs)
         for parameter in (p for segment in changed for p in segment):
             parameter.add_(self._before[id(parameter)] * kept[id(parameter)])
 

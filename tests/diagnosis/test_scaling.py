@@ -63,7 +63,7 @@ def test_a_head_without_bias_rescales_the_outputs():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10, bias=False))
     found = diagnose(model, CRITERION, images())
     assert found["3.weight"].kind == "outputs"
-    assert "surer or less sure" in found["3.weight"].reason
+    assert "more or less confident" in found["3.weight"].reason
 
 
 def test_a_loss_that_normalises_outputs_makes_every_layer_of_a_homogeneous_network_invariant():

@@ -45,7 +45,7 @@ def test_a_nearly_parallel_gradient(renormalize):
     (warning,) = [warning for warning in found.warnings if "nearly parallel" in warning]
     assert ("blown up" in warning) == renormalize
     assert ("nearly freeze" in warning) == (not renormalize)
-    assert "1 % of its length" in warning
+    assert "1 % of its norm" in warning
 
 
 def test_many_nearly_parallel_gradients_are_told_in_one_sentence():
@@ -53,7 +53,7 @@ def test_many_nearly_parallel_gradients_are_told_in_one_sentence():
     slopes = torch.stack([torch.full((5,), 0.01), torch.arange(1.0, 6.0)], 1)
     found = diagnose(model, lambda m, x: sum(w @ slope for w, slope in zip(m, x, strict=True)), slopes)
     (warning,) = found.warnings
-    assert "in 4, 3, 2 and 2 more: at a cosine of +1.0000 in 4, the 0.2 % of its length" in warning
+    assert "in 4, 3, 2 and 2 more: at a cosine of +1.0000 in 4, the 0.2 % of its norm" in warning
 
 
 def test_next_to_nothing_to_act_on():

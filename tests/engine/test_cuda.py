@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import orthograd
-from orthograd.engine.dense import Pair
+from orthograd.engine.plan import Pair
 from orthograd.engine.projector import REMEMBERED, Projector
 from orthograd.lab.bench.memory import peak
 from orthograd.projection import orthogonal_gradient

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orthograd.engine import dense
-from orthograd.engine.dense import Pair
+from orthograd.engine.dense import DensePlan, DenseRowsPlan
+from orthograd.engine.plan import Pair
 from orthograd.engine.projector import REMEMBERED, Projector
 from orthograd.projection import orthogonal_gradient
 from tests.conftest import DTYPES, at_angle, cosine, relative_error
@@ -20,8 +20,8 @@ from tests.conftest import DTYPES, at_angle, cosine, relative_error
 class Careful(Projector):
     """The engine of devices without one of their own, on the CPU."""
 
-    def project_(self, segments, addresses=None):
-        dense.Plan(segments, renormalize=self.renormalize, rows=self.rows).project_()
+    def project_(self, segments):
+        (DenseRowsPlan if self.rows else DensePlan)(segments, renormalize=self.renormalize).project_()
 
 
 def engine(name, **options):
@@ -182,18 +182,46 @@ def test_kernels_forced_upon_cpu_tensors_say_what_they_need(monkeypatch):
         Projector(engine="triton").project_([[Pair(*torch.randn(2, 5))]])
 
 
+def counted_plans(projector, monkeypatch):
+    """The sizes of what a projector makes plans for from now on."""
+    sizes, planned = [], projector._planned
+    monkeypatch.setattr(
+        projector, "_planned", lambda segments: sizes.append(len(segments[0][0].weight)) or planned(segments)
+    )
+    return sizes
+
+
 @needs_interpreter
 def test_what_a_graph_captures_is_nothing_to_remember(monkeypatch):
     """Plans of a graph hold their addresses only once it is replayed; those from before stay while it is captured."""
     projector = Projector(engine="triton")
-    segments = [[Pair(*torch.randn(2, 5))]]
-    places = [([number], [0], [None], [0]) for number in range(2 * REMEMBERED)]
-    for place in places[:REMEMBERED]:
-        projector.project_(segments, place)
-    monkeypatch.setattr("orthograd.engine.projector.is_capturing", lambda: True)
-    for place in places[REMEMBERED:]:
-        projector.project_(segments, place)
-    assert [projector.project_again_(place) for place in places] == [True] * REMEMBERED + [False] * REMEMBERED
+    pairs = [[[Pair(*torch.randn(2, 1 + number))]] for number in range(2 * REMEMBERED)]
+    before, captured = pairs[:REMEMBERED], pairs[REMEMBERED:]
+    for segments in before:
+        projector.project_(segments)
+    with monkeypatch.context() as capture:
+        capture.setattr("orthograd.engine.projector.is_capturing", lambda: True)
+        for segments in captured:
+            projector.project_(segments)
+    planned = counted_plans(projector, monkeypatch)
+    for segments in before:
+        projector.project_(segments)
+    assert planned == []
+    projector.project_(captured[0])
+    assert planned == [1 + REMEMBERED]
+
+
+@needs_interpreter
+def test_what_lies_where_other_tensors_lay_is_projected_as_it_is(monkeypatch):
+    projector, memory = Projector(engine="triton"), torch.randn(2, 120)
+    planned = counted_plans(projector, monkeypatch)
+    for size in (120, 100, 120):
+        gradient, weight = memory[:, :size].normal_()
+        expected = orthogonal_gradient(gradient.clone(), weight)
+        for _ in range(2):  # the second time by the plan that is remembered
+            projector.project_([[Pair(gradient, weight)]])
+        assert relative_error(gradient, expected) < 1e-6
+    assert planned == [120, 100]
 
 
 @pytest.mark.parametrize("what", ["shape", "device"])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .text import aligned, percent, signed
+from .result import aligned, percent, signed
 
 HEADER = ("parameter", "of all", "radial", "cosine", "update", "‖w‖ first", "‖w‖ last", "drift")
 
@@ -31,7 +31,7 @@ class Snapshot:
         for name, row in zip(names, rows, strict=True):
             by_device[row.device][0].append(name)
             by_device[row.device][1].append(row)
-        return cls(step, [(found, torch.stack(sums)) for found, sums in by_device.values()])
+        return cls(step, [(members, torch.stack(sums)) for members, sums in by_device.values()])
 
     @cached_property
     def sums(self) -> dict[str, Sums]:
@@ -90,7 +90,7 @@ QUANTITIES: dict[str, Callable[[Moment], float]] = {
 as a share of the whole gradient's energy; ``drift`` = ‖w‖ / ‖w₀‖ − 1; ``update_cosine`` of what the step did and the
 weight.
 """
-# Under this share of the whole gradient's length a gradient is rounding: its angle says nothing.
+# Under this share of the whole gradient's norm a gradient is rounding: its angle says nothing.
 ROUNDING = 1e-6
 
 
@@ -110,9 +110,9 @@ class History:
 
     def drawn(self, quantity: str) -> dict[str, list[float | None]]:
         """The same without the angles of gradients that are rounding alone, which would look like noise."""
-        found = self.values(quantity)
+        values = self.values(quantity)
         if quantity not in ("cosine", "radial"):
-            return found
+            return values
         norms = self.values("gradient_norm")
         limits = [ROUNDING * math.sqrt(energy) for energy in self._energies]
         return {
@@ -120,14 +120,14 @@ class History:
                 value if norm is not None and norm > limit else None
                 for value, norm, limit in zip(row, norms[name], limits, strict=True)
             ]
-            for name, row in found.items()
+            for name, row in values.items()
         }
 
     @property
     def parameters(self) -> dict[str, dict[str, list[float | None]]]:
         """Every quantity, by parameter."""
-        found = {quantity: self.values(quantity) for quantity in QUANTITIES}
-        return {name: {quantity: found[quantity][name] for quantity in QUANTITIES} for name in self.names}
+        by_quantity = {quantity: self.values(quantity) for quantity in QUANTITIES}
+        return {name: {quantity: by_quantity[quantity][name] for quantity in QUANTITIES} for name in self.names}
 
     def table(self) -> str:
         """See `Recorder.table`. "of all" is the radial part as a share of the whole gradient's energy."""
@@ -164,5 +164,5 @@ class History:
 
 def _cosine(product: float, square: float, weight_square: float) -> float:
     """NaN where one of the two is zero or anything is not finite."""
-    lengths = math.sqrt(square) * math.sqrt(weight_square) if square >= 0 and weight_square >= 0 else math.nan
-    return product / lengths if lengths and math.isfinite(lengths) else math.nan
+    norms = math.sqrt(square) * math.sqrt(weight_square) if square >= 0 and weight_square >= 0 else math.nan
+    return product / norms if norms and math.isfinite(norms) else math.nan

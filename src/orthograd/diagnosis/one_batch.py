@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,11 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..options import Options
 from ..partition import Where
-from .action import Measured, chosen, measured
-from .cautions import cautions
+from .action import Choice, Measurement, choice, measurements, refuse_shards
 from .forward import Effect, Forward, Loss
-from .measures import refuse_shards
-from .result import Diagnosis, Row
+from .result import Diagnosis, Row, cautions
 from .scaling import MEANINGS, SAME, Pass, kind_of
 
 # Three or four forward passes each: beyond so many parameters they take long, and have to be asked for.
@@ -48,8 +46,8 @@ def diagnose(
     The other options are those of `orthograd.attach`; "group" and "model" both mean the whole network as one vector.
 
     >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.LayerNorm(8), nn.Linear(8, 3))
-    >>> found = diagnose(model, nn.CrossEntropyLoss(), (torch.randn(16, 4), torch.randint(3, (16,))))
-    >>> found["0.weight"].kind, found["0.weight"].action, found["2.weight"].action
+    >>> diagnosis = diagnose(model, nn.CrossEntropyLoss(), (torch.randn(16, 4), torch.randint(3, (16,))))
+    >>> diagnosis["0.weight"].kind, diagnosis["0.weight"].action, diagnosis["2.weight"].action
     ('invariant', 'leave', 'act')
     """
     options = Options(renormalize, granularity, scalars=scalars)
@@ -58,11 +56,12 @@ def diagnose(
     forward = Forward(model, loss, batch)
     parameters = dict(model.named_parameters())
     effect, gradients = gradients_of(forward, parameters)
-    found = measured(gradients, options, where)
+    measured = measurements(gradients, options, where)
     is_explained = len(parameters) <= EXPLAINED if why is None else why
     unsteady = _unsteady(forward, effect) if is_explained else ()
-    kinds = kinds_of(forward, effect, parameters, found) if is_explained and not unsteady else {}
-    rows = _rows(parameters, found, kinds, lambda name: chosen(name, parameters[name], found.get(name), options, where))
+    kinds = kinds_of(forward, effect, parameters, measured) if is_explained and not unsteady else {}
+    choices = {name: choice(name, parameters[name], measured.get(name), options, where) for name in parameters}
+    rows = _rows(parameters, measured, kinds, choices)
     sparse = [name for name, (gradient, _) in gradients.items() if gradient.layout is not torch.strided]
     return Diagnosis(float(effect.loss), rows, (*unsteady, *cautions(rows, model, options, sparse)))
 
@@ -81,8 +80,8 @@ def gradients_of(forward: Forward, parameters: Mapping[str, Tensor]) -> tuple[Ef
         # Not backward(): that would write to .grad and set off the hooks of whoever waits for gradients.
         gradients = torch.autograd.grad(effect.loss, list(trained.values()), allow_unused=True)
     pairs = zip(trained.items(), gradients, strict=True)
-    found = {name: (gradient, weight) for (name, weight), gradient in pairs if gradient is not None}
-    return Effect(effect.loss.detach(), effect.outputs), found
+    reached = {name: (gradient, weight) for (name, weight), gradient in pairs if gradient is not None}
+    return Effect(effect.loss.detach(), effect.outputs), reached
 
 
 @torch.no_grad()
@@ -98,48 +97,54 @@ def _unsteady(forward: Forward, effect: Effect) -> tuple[str, ...]:
 
 
 def kinds_of(
-    forward: Pass, effect: Effect, parameters: Mapping[str, Tensor], found: Mapping[str, Measured]
+    forward: Pass, effect: Effect, parameters: Mapping[str, Tensor], measured: Mapping[str, Measurement]
 ) -> dict[str, str]:
     """What the size of each parameter is for; of those with a finite gradient and a weight that is not zero."""
     return {
         name: kind_of(parameters[name], forward, effect, 0.0 if math.isnan(angle.cosine) else angle.cosine)
-        for name, (angle, *_) in found.items()
+        for name, (angle, *_) in measured.items()
         if angle.weight_norm and math.isfinite(angle.weight_norm) and math.isfinite(angle.gradient_norm)
     }
 
 
 def _rows(
     parameters: Mapping[str, Tensor],
-    found: Mapping[str, Measured],
+    measured: Mapping[str, Measurement],
     kinds: Mapping[str, str],
-    choice_of: Callable[[str], tuple[str, str]],
+    choices: Mapping[str, Choice],
 ) -> tuple[Row, ...]:
-    energies = [one.angle.gradient_norm**2 for one in found.values() if math.isfinite(one.angle.gradient_norm)]
+    energies = [one.angle.gradient_norm**2 for one in measured.values() if math.isfinite(one.angle.gradient_norm)]
     energy = sum(energies) or 1.0
     rows = [
-        _row(name, weight, found.get(name), *choice_of(name), kinds.get(name), energy)
+        _row(name, weight, measured.get(name), *choices[name], kinds.get(name), energy)
         for name, weight in parameters.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.removed))
 
 
 def _row(
-    name: str, weight: Tensor, found: Measured | None, action: str, reason: str, kind: str | None, energy: float
+    name: str,
+    weight: Tensor,
+    measurement: Measurement | None,
+    action: str,
+    reason: str,
+    kind: str | None,
+    energy: float,
 ) -> Row:
     shape = tuple(weight.shape)
-    if found is None:
+    if measurement is None:
         norm = float(torch.linalg.vector_norm(weight.detach().flatten(), dtype=_wide(weight)))
         return Row(name, shape, norm, None, None, None, 0.0, action, reason)
-    cosine = None if not math.isfinite(found.angle.cosine) else found.angle.cosine
+    cosine = None if not math.isfinite(measurement.angle.cosine) else measurement.angle.cosine
     if kind == "idle" and action == "act":
         action = "leave"
     # Of what is left alone nothing is removed; a rounding's worth of radial part is not worth a number.
-    removed = 0.0 if action == "leave" else found.removed_energy / energy
+    removed = 0.0 if action == "leave" else measurement.removed_energy / energy
     return Row(
         name,
         shape,
-        found.angle.weight_norm,
-        found.angle.gradient_norm,
+        measurement.angle.weight_norm,
+        measurement.angle.gradient_norm,
         cosine,
         None if cosine is None else cosine**2,
         removed,
@@ -150,7 +155,7 @@ def _row(
 
 
 def _explained(reason: str, kind: str | None) -> str:
-    """The reason, and what was found by rescaling: it tells orthogonal for good from orthogonal by chance."""
+    """The reason, and what rescaling shows: it tells orthogonal for good from orthogonal by chance."""
     if kind is None or (reason and not reason.startswith("orthogonal already")):
         return reason
     if reason and kind in ("outputs", "part of outputs", "function"):

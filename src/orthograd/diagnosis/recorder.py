@@ -11,13 +11,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..engine.dense import CHUNK, pieces
 from ..optimizer import _innermost
+from .action import real_pair, refuse_shards
 from .history import QUANTITIES, History, Snapshot
-from .measures import inner_products, refuse_shards
 
 __all__ = ["QUANTITIES", "Recorder"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+# Elements a piece on a GPU: it has no cache to stay in, and each piece costs a handful of launches.
+GPU_CHUNK = 1 << 22
 
 
 class Recorder:
@@ -162,14 +165,14 @@ class Recorder:
 
     def _named(self) -> list[tuple[str, Tensor]]:
         """All parameters of all groups, those added since too, with names that stay."""
-        found = []
+        named = []
         for number, group in enumerate(self.optimizer.param_groups):
             names = group.get("param_names") or [None] * len(group["params"])
             for place, (name, parameter) in enumerate(zip(names, group["params"], strict=True)):
                 known = self._names.setdefault(id(parameter), name or f"group {number}, parameter {place}")
                 self._kept.setdefault(id(parameter), parameter)
-                found.append((known, parameter))
-        return found
+                named.append((known, parameter))
+        return named
 
 
 def _names_of(named_parameters: Any) -> dict[int, str]:
@@ -192,8 +195,8 @@ def _names_of(named_parameters: Any) -> dict[int, str]:
 
 
 def _hooks_of(optimizer: Optimizer, when: str) -> OrderedDict[int, Any]:
-    found: OrderedDict[int, Any] = getattr(optimizer, f"_optimizer_step_{when}_hooks")
-    return found
+    hooks: OrderedDict[int, Any] = getattr(optimizer, f"_optimizer_step_{when}_hooks")
+    return hooks
 
 
 def _copy(name: str, parameter: Tensor) -> Tensor:
@@ -208,3 +211,20 @@ def _unscaled(gradient: Tensor, parameter: Tensor, scale: Tensor | None) -> Tens
         return sums
     factor = scale.to(sums.device, sums.dtype)
     return sums / torch.stack([torch.ones_like(factor), factor, factor, factor * factor])
+
+
+def inner_products(vector: Tensor, weight: Tensor, *, minus_weight: bool = False) -> Tensor:
+    """(‖w‖², ⟨w, v⟩, ⟨v, w⟩, ‖v‖²); with ``minus_weight`` of v − w, which is exact where v is w after a small step.
+
+    >>> inner_products(torch.tensor([3.0, 4.0]), torch.tensor([0.0, 2.0]))
+    tensor([ 4.,  8.,  8., 25.], dtype=torch.float64)
+    """
+    v, w = real_pair(vector, weight)
+    wide = torch.float32 if w.device.type == "mps" else torch.float64
+    sums = []
+    for x, y in pieces(v, w, GPU_CHUNK if w.is_cuda else CHUNK):
+        both = torch.stack([y, x]).to(wide).reshape(2, -1)
+        if minus_weight:
+            both[1].sub_(both[0])
+        sums.append((both @ both.T).flatten())  # one product in place of three: calls are what small tensors cost
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)

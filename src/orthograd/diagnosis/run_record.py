@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..options import Options
-from .action import Measured, measured
+from .action import Measurement, measurements
 from .forward import Effect, Forward
 from .one_batch import gradients_of, kinds_of
 from .scaling import Pass
@@ -40,8 +40,8 @@ def recorded_diagnosis(
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3))
     >>> samples = torch.randn(20, 4), torch.randint(3, (20,))
-    >>> found = recorded_diagnosis(model, model, nn.functional.cross_entropy, *samples)
-    >>> found["parameters"]["0.weight"]["start"] == found["parameters"]["0.weight"]["end"]
+    >>> record = recorded_diagnosis(model, model, nn.functional.cross_entropy, *samples)
+    >>> record["parameters"]["0.weight"]["start"] == record["parameters"]["0.weight"]["end"]
     True
     """
     rows = chosen_samples(len(inputs)).to(inputs.device)
@@ -68,10 +68,10 @@ def chosen_samples(count: int, most: int = SAMPLES) -> Tensor:
     return torch.linspace(0, count - 1, min(count, most)).long()
 
 
-def _measured(model: nn.Module, loss: Criterion, batch: Batch) -> dict[str, Measured]:
+def _measured(model: nn.Module, loss: Criterion, batch: Batch) -> dict[str, Measurement]:
     with _training_without_dropout(model):
         _, gradients = gradients_of(_forward(model, loss, batch), dict(model.named_parameters()))
-        return measured(gradients, Options(), None)
+        return measurements(gradients, Options(), None)
 
 
 def _kinds(model: nn.Module, loss: Criterion, batch: Batch, repeated: Callable[[Pass], Pass]) -> dict[str, str]:
@@ -79,10 +79,10 @@ def _kinds(model: nn.Module, loss: Criterion, batch: Batch, repeated: Callable[[
     few, parameters = _forward(model, loss, (batch[0][rows], batch[1][rows])), dict(model.named_parameters())
     # Not in bfloat16, whose roundings are larger than what tells scale-invariant from not.
     with _training_without_dropout(model), torch.autocast(batch[0].device.type, enabled=False):
-        found = measured(gradients_of(few, parameters)[1], Options(), None)
+        measured = measurements(gradients_of(few, parameters)[1], Options(), None)
         with torch.no_grad():
             again = _seen_from_cpu(repeated(few))
-            return kinds_of(again, again(), parameters, found)
+            return kinds_of(again, again(), parameters, measured)
 
 
 def _forward(model: nn.Module, loss: Criterion, batch: Batch) -> Forward:
@@ -99,11 +99,11 @@ def _seen_from_cpu(forward: Pass) -> Pass:
     return effect
 
 
-def _numbers(found: Mapping[str, Measured], name: str) -> dict[str, float | None] | None:
-    if name not in found:
+def _numbers(measured: Mapping[str, Measurement], name: str) -> dict[str, float | None] | None:
+    if name not in measured:
         return None
-    angle = found[name].angle
-    energy = sum(one.angle.gradient_norm**2 for one in found.values())
+    angle = measured[name].angle
+    energy = sum(one.angle.gradient_norm**2 for one in measured.values())
     radial = angle.cosine**2 if angle.weight_norm else 0.0
     return {
         "radial": _rounded(radial),

@@ -1,7 +1,7 @@
-"""What the size of one parameter is for, found by changing it: nothing is guessed from names or types.
+"""What the size of one parameter is for, measured by changing it: nothing is guessed from names or types.
 
 A parameter is halved and doubled, which is exact in floating point, and pushed once in a random direction by its own
-length, which says how much a change of that size matters at all.
+norm, which says how much a change of that size matters at all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEANINGS = {
     "invariant": "scale-invariant: halved or doubled, the loss stays, so its gradient has no radial part",
     "rows invariant": "scale-invariant, each row by itself: no rescaling changes the loss, so nothing is radial",
     "idle": "no effect on the loss: whatever it is, its gradient is rounding alone",
-    "outputs": "rescales the outputs as a whole: its radial gradient makes them surer or less sure, nothing else",
+    "outputs": "rescales the outputs as a whole: its radial gradient makes them more or less confident, nothing else",
     "part of outputs": "rescales a part of the outputs in proportion, as a last layer or its bias does",
     "function": "rescaling it changes what the network computes",
 }

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..projection import rounding_of
 from . import dense
-from .dense import Pair, Segment, changed, flattened, pieces
-from .moments import merged
+from .dense import changed, flattened, pieces
+from .plan import Pair, Segment, VectorPlan, merged
 
 # Elements a piece: it stays in the last cache between its three dot products. A tensor of up to WHOLE elements is one
 # piece, which saves calls; float32 sums of so many products are off by 4e-6 (measured).
@@ -37,17 +37,15 @@ ONE = {dtype: torch.ones(1, dtype=dtype) for dtype in (torch.float32, torch.floa
 Moments = tuple[float, float, float]
 
 
-class Plan(dense.Plan):
-    """`dense.Plan` for segments that lie on the CPU."""
+class CpuPlan(VectorPlan):
+    """Segments that lie on the CPU, each projected as one vector."""
 
-    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, rows: bool = False, merge: bool = True):
-        self.segments, self.renormalize, self.rows = segments, renormalize, rows
+    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, merge: bool = False):
+        del merge  # the table here has one row per segment anyway
+        self.segments, self.renormalize = segments, renormalize
 
     def project_(self) -> None:
         """Replace each gradient by what ⊥Grad makes of it, one segment after the other."""
-        if self.rows:
-            super().project_()
-            return
         single, small = _sorted_by_size(self.segments)
         for collection in small:
             _project_small_(collection, self.renormalize)
@@ -143,7 +141,7 @@ def _from_sums(square: float, product: float, gradient_square: float, largest_co
 
 
 def _change(moments: Sequence[float], renormalize: bool, rounding: float) -> tuple[float, float, bool]:
-    """c, s and whether g − c w cancels: `orthograd.engine.moments.correction` in plain numbers."""
+    """c, s and whether g − c w cancels: `orthograd.engine.plan.correction` in plain numbers."""
     square, c, residual = moments
     radial_square = square * c * c
     gradient_square = residual + radial_square

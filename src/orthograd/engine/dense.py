@@ -7,49 +7,29 @@ that have one. No value is read back to Python, which would make the host wait f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..projection import rounding_of
-from .moments import Correction, correction, merged
+from .plan import Correction, Pair, Plan, Segment, VectorPlan, correction, merged
 
 # Elements a piece: temporaries of 256 KiB in float64, which stay in the cache of a CPU core. No more than three are
 # alive at once, which keeps the whole under 1 MiB; smaller pieces take longer.
 CHUNK = 1 << 15
 
 
-class Pair(NamedTuple):
-    """A gradient and the weight it belongs to: real, strided, of one shape, on one device."""
+class DensePlan(VectorPlan):
+    """Segments on any devices, each projected as one vector."""
 
-    gradient: Tensor
-    weight: Tensor
-
-
-Segment = Sequence[Pair]
-"""The pairs that are projected together, as one vector."""
-
-
-class Plan:
-    """Some segments, to be measured and projected; with ``rows`` each row of each tensor for itself."""
-
-    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, rows: bool = False, merge: bool = True):
-        del merge  # a table here has one row per segment anyway
-        self.segments, self.renormalize, self.rows = segments, renormalize, rows
+    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, merge: bool = False):
+        del merge  # the table here has one row per segment anyway
+        self.segments, self.renormalize = segments, renormalize
         self.home = segments[0][0].gradient.device
         self.rounding = max(rounding_of(pair.gradient.dtype) for pairs in segments for pair in pairs)
 
-    def project_(self) -> None:
-        """Replace each gradient by what ⊥Grad makes of it."""
-        if self.rows:
-            for pair in (pair for pairs in self.segments for pair in pairs):
-                project_rows_(*pair, renormalize=self.renormalize)
-        else:
-            self.apply_(self.measure())
-
     def measure(self) -> Tensor:
-        """The table of moments (see `orthograd.engine.moments`), one row per segment."""
+        """The table of moments, one row per segment."""
         return torch.stack([merged(torch.stack([moments(*p).to(self.home) for p in pairs])) for pairs in self.segments])
 
     def apply_(self, table: Tensor) -> None:
@@ -58,6 +38,18 @@ class Plan:
         for pairs, c, s in zip(self.segments, *change, strict=True):
             for gradient, weight in pairs:
                 change_(gradient, weight, c.to(gradient.device), s.to(gradient.device))
+
+
+class DenseRowsPlan(Plan):
+    """Segments on any devices, each row of each tensor projected for itself."""
+
+    def __init__(self, segments: Sequence[Segment], *, renormalize: bool):
+        self.segments, self.renormalize = segments, renormalize
+
+    def project_(self) -> None:
+        """Replace each gradient by what ⊥Grad makes of it."""
+        for pair in (pair for pairs in self.segments for pair in pairs):
+            project_rows_(*pair, renormalize=self.renormalize)
 
 
 def moments(gradient: Tensor, weight: Tensor) -> Tensor:

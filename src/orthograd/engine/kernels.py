@@ -1,31 +1,49 @@
 """⊥Grad as Triton kernels over many tensors at once: one launch measures, one changes the gradients in place.
 
-A directory in device memory says where each tensor lies: one column per tensor, the rows named below. Programs
-find their tensor in it, so the number of tensors does not change the number of launches, and no scalar ever
-leaves the device. The arithmetic is that of `orthograd.engine.moments`, in float64: squares of 1e±30 neither
+A directory in device memory says where each tensor lies: one `Column` per tensor, written by `orthograd.engine.launch`.
+Thread blocks find their tensor in it, so the number of tensors does not change the number of launches, and no scalar
+ever leaves the device. The arithmetic is that of `orthograd.engine.plan`, in float64: squares of 1e±30 neither
 overflow nor vanish, and sums need no compensation. Sums run in a fixed order: no atomics.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-# Rows of a directory. A slot is a row of the table of moments. Every program measures into a slot of its own,
-# counted from SLOT for the first program of its tensor, and projects by FIRST_SLOT … END_SLOT together.
-GRADIENT, WEIGHT = tl.constexpr(0), tl.constexpr(1)
-LENGTH, CHUNK = tl.constexpr(2), tl.constexpr(3)
-FIRST_PROGRAM, SLOT = tl.constexpr(4), tl.constexpr(5)
-FIRST_SLOT, END_SLOT = tl.constexpr(6), tl.constexpr(7)
+
+class Column(NamedTuple):
+    """What a directory says of one tensor. The fields are the rows of the directory, from the top.
+
+    A slot is a row of the table of moments. Each thread block measures into a slot of its own, counted from ``slot``
+    for the first one of its tensor, and projects by ``first_slot`` … ``end_slot`` together.
+    """
+
+    gradient: int  # address
+    weight: int  # address
+    length: int  # elements
+    chunk: int  # elements that a thread block works on
+    first_slot: int = 0
+    end_slot: int = 0
+    slot: int = 0
+    first_block: int = 0  # number of the tensor's first thread block
+
+
+ROW = Column(*map(tl.constexpr, range(len(Column._fields))))
+# Kernels read no globals but such constants.
+GRADIENT, WEIGHT, LENGTH, CHUNK = ROW.gradient, ROW.weight, ROW.length, ROW.chunk
+FIRST_SLOT, END_SLOT, SLOT, FIRST_BLOCK = ROW.first_slot, ROW.end_slot, ROW.slot, ROW.first_block
 # A gradient is nearly parallel to its weight if it has so many times the square of what is left of it.
 NEARLY = tl.constexpr(256.0)
-# Of a program: the quickest of those tried on an H200.
+# Of a thread block: the quickest of those tried on an H200.
 THREADS = tl.constexpr(128)
 
 
 @triton.jit
 def moments_kernel(directory, tensors, table, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr):
-    """Write (B, c, R) of this program's chunk to its slot of the table."""
+    """Write (B, c, R) of this thread block's chunk to its slot of the table."""
     column, part = _column(directory, tensors, tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
     _store(table, tl.load(column + SLOT * tensors) + part, _moments(gradient, weight, length, BLOCK))
@@ -43,7 +61,7 @@ def apply_kernel(
     directory, tensors, table, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr,
     TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """Project this program's chunk of a gradient in place.
+    """Project this thread block's chunk of a gradient in place.
 
     Backwards: the last chunks to be measured are still in the cache, and the first to be changed last will be
     when the base optimizer begins with them.
@@ -68,20 +86,20 @@ def rows_kernel(
 
 
 @triton.jit
-def _column(directory, tensors, program):
-    """The column of the tensor that a program works on, and which of its chunks."""
+def _column(directory, tensors, block):
+    """The column of the tensor that a thread block works on, and which of its chunks."""
     lanes = tl.arange(0, 128)
-    firsts = directory + FIRST_PROGRAM * tensors
+    firsts = directory + FIRST_BLOCK * tensors
     index = -1
-    for start in range(0, tensors, 128):  # the last tensor whose first program is not after this one
-        first = tl.load(firsts + start + lanes, mask=start + lanes < tensors, other=program + 1)
-        index += tl.sum((first <= program).to(tl.int32))
-    return directory + index, program - tl.load(firsts + index)
+    for start in range(0, tensors, 128):  # the last tensor whose first thread block is not after this one
+        first = tl.load(firsts + start + lanes, mask=start + lanes < tensors, other=block + 1)
+        index += tl.sum((first <= block).to(tl.int32))
+    return directory + index, block - tl.load(firsts + index)
 
 
 @triton.jit
 def _chunk(column, tensors, part, TYPES: tl.constexpr, ALIGNED: tl.constexpr):
-    """Where this program's part of gradient and weight begins, and how many elements it has."""
+    """Where this thread block's part of gradient and weight begins, and how many elements it has."""
     chunk = tl.load(column + CHUNK * tensors)
     start = part * chunk
     gradient = tl.load(column + GRADIENT * tensors).to(tl.pointer_type(TYPES[0])) + start
@@ -214,7 +232,7 @@ def _narrowed(values, TYPE: tl.constexpr):
 
 @triton.jit
 def _slots(table, slots, end):
-    mask = slots < end  # .cg, since programs of the same launch may just have written them
+    mask = slots < end  # .cg, since thread blocks of the same launch may just have written them
     square = tl.load(table + 3 * slots, mask=mask, other=0.0, cache_modifier=".cg")
     coefficient = tl.load(table + 3 * slots + 1, mask=mask, other=0.0, cache_modifier=".cg")
     return square, coefficient, tl.load(table + 3 * slots + 2, mask=mask, other=0.0, cache_modifier=".cg")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import torch
@@ -14,12 +15,13 @@ from torch import Tensor
 
 from ..projection import rounding_of
 from . import compilation, kernels
-from .dense import Pair, Segment, flattened
+from .dense import flattened
+from .plan import Pair, Plan, Segment, VectorPlan
 
-# Elements a program reads at a time, and the smallest chunk it is given: the quickest of those tried on an H200.
+# Elements a thread block reads at a time, and the smallest chunk it is given: the quickest of those tried on an H200.
 BLOCK, SMALLEST_CHUNK = 1024, 8192
 WARPS = kernels.THREADS.value // 32
-# Chunks a tensor, at most: each program of the second launch merges the moments of all its tensor's chunks.
+# Chunks a tensor, at most: each thread block of the second launch merges the moments of all its tensor's chunks.
 MOST_CHUNKS = 512
 SLOTS = 256
 # Compiled kernels of older versions may want other arguments than their source has; tried on 3.6.
@@ -40,80 +42,117 @@ def is_eligible(pair: Pair, rows: bool) -> bool:
     return is_known and in_order and flattened(gradient, weight) is not None
 
 
-class Plan:
-    """The directory of some segments in device memory. It holds addresses: good while the tensors stay in place.
-
-    With ``rows`` each row of each tensor is projected for itself. With ``merge`` the table of moments has one
-    row per segment, to be reduced over ranks; without, one per chunk, and the second launch merges them.
-    """
+class TritonPlan(VectorPlan):
+    """Segments on one CUDA device, each projected as one vector. Good while the tensors stay in place."""
 
     holds_addresses = True
 
-    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, rows: bool = False, merge: bool = False):
-        self.device, self.rows = segments[0][0].gradient.device, rows
-        chunks = [[(pair, *division(pair, rows)) for pair in pairs] for pairs in segments]
-        self.ends = [0]
-        for parts in chunks:
-            self.ends.append(self.ends[-1] + sum(count for _, _, count in parts))
-        most = max(end - first for first, end in zip(self.ends, self.ends[1:], strict=False))
-        self.merges = not rows and (merge or most > MOST_CHUNKS)
-        columns: dict[Any, list[list[int]]] = defaultdict(list)
-        for number, parts in enumerate(chunks):
+    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, merge: bool = False):
+        self.device = segments[0][0].gradient.device
+        chunks = [[division(pair.gradient.numel()) for pair in pairs] for pairs in segments]
+        # Without merging, the table has a row for each chunk, and the second launch merges those of a segment.
+        self.ends = [0, *accumulate(sum(count for _, count in parts) for parts in chunks)]
+        most = max(end - first for first, end in pairwise(self.ends))
+        self.merges = merge or most > MOST_CHUNKS
+        directories = Directories()
+        for number, (pairs, parts) in enumerate(zip(segments, chunks, strict=True)):
             slot = self.ends[number]
-            shared = [number, number + 1] if self.merges else self.ends[number : number + 2]
-            for (gradient, weight), length, count in parts:
-                launch = columns[gradient.dtype, weight.dtype]
-                first_program = launch[-1][-1] if launch else 0
-                column = [gradient.data_ptr(), weight.data_ptr(), gradient.numel(), length, first_program, slot]
-                launch.append([*column, *shared, first_program + count])
+            first_slot, end_slot = (number, number + 1) if self.merges else self.ends[number : number + 2]
+            for pair, (chunk, count) in zip(pairs, parts, strict=True):
+                directories.add(pair, chunk, count, slot=slot, first_slot=first_slot, end_slot=end_slot)
                 slot += count
-        self._prepare(columns, renormalize)
-
-    def _prepare(self, columns: dict[Any, list[list[int]]], renormalize: bool) -> None:
-        numbers = [
-            value for launch in columns.values() for row in list(zip(*launch, strict=True))[:-1] for value in row
-        ]
-        self._memory = in_pinned_memory(numbers + self.ends, self.device)
-        *directories, ends = self._memory[1].split([8 * len(c) for c in columns.values()] + [len(self.ends)])
+        self._memory, ends = directories.copied_to(self.device, self.ends)
+        self._measure = directories.launches(kernels.moments_kernel)
         self._merge = Launch(kernels.merge_kernel, len(self.ends) - 1, (ends,), (SLOTS,))
-        self._measure, self._apply = [], []
-        for directory, ((kind, weight_kind), launch) in zip(directories, columns.items(), strict=True):
-            programs, first = launch[-1][-1], (directory, len(launch))
-            if programs == 0:
-                continue  # nothing but empty tensors
-            is_aligned = all(c[0] % 16 == c[1] % 16 == 0 and (c[3] % 16 == 0 or c[3] >= c[2]) for c in launch)
-            walk = ((TYPES[kind], TYPES[weight_kind]), is_aligned, BLOCK)
-            finish = (renormalize, rounding_of(kind), torch.finfo(kind).max)
-            if self.rows:
-                self._apply.append(Launch(kernels.rows_kernel, programs, first, (*finish, *walk)))
-            else:
-                self._measure.append(Launch(kernels.moments_kernel, programs, first, walk))
-                self._apply.append(Launch(kernels.apply_kernel, programs, first, (*finish, *walk, SLOTS)))
-
-    def project_(self) -> None:
-        """Replace each gradient by what ⊥Grad makes of it: two launches, or one where every row stands for itself."""
-        with on_its_device(self.device):
-            if self.rows:
-                for launch in self._apply:
-                    launch()
-            else:
-                self.apply_(self.measure())
+        self._apply = directories.launches(kernels.apply_kernel, renormalize=renormalize, last=(SLOTS,))
 
     def measure(self) -> Tensor:
         """The table of moments: one row per segment if the plan merges, else one per chunk."""
-        table = torch.empty(self.ends[-1], 3, dtype=torch.float64, device=self.device)
-        for launch in self._measure:
-            launch(table)
-        if not self.merges:
-            return table
-        out = torch.empty(len(self.ends) - 1, 3, dtype=torch.float64, device=self.device)
-        self._merge(table, out)
-        return out
+        with on_its_device(self.device):
+            table = torch.empty(self.ends[-1], 3, dtype=torch.float64, device=self.device)
+            for launch in self._measure:
+                launch(table)
+            if not self.merges:
+                return table
+            out = torch.empty(len(self.ends) - 1, 3, dtype=torch.float64, device=self.device)
+            self._merge(table, out)
+            return out
 
     def apply_(self, table: Tensor) -> None:
         """Project every gradient in place, by a table of moments."""
-        for launch in self._apply:
-            launch(table)
+        with on_its_device(self.device):
+            for launch in self._apply:
+                launch(table)
+
+
+class TritonRowsPlan(Plan):
+    """Tensors on one CUDA device, each row projected for itself. Good while the tensors stay in place."""
+
+    holds_addresses = True
+
+    def __init__(self, segments: Sequence[Segment], *, renormalize: bool):
+        self.device = segments[0][0].gradient.device
+        directories = Directories()
+        for gradient, weight in (pair for pairs in segments for pair in pairs):
+            count = len(gradient) if gradient.numel() else 0
+            directories.add(Pair(gradient, weight), gradient.numel() // max(1, len(gradient)), count)
+        self._memory, _ = directories.copied_to(self.device)
+        self._launches = directories.launches(kernels.rows_kernel, renormalize=renormalize)
+
+    def project_(self) -> None:
+        """Replace each gradient by what ⊥Grad makes of it: one launch, as every row stands for itself."""
+        with on_its_device(self.device):
+            for launch in self._launches:
+                launch()
+
+
+class Directories:
+    """Where the tensors of a plan lie: a directory for each pair of dtypes, and one launch walks each of them."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[torch.dtype, torch.dtype], list[kernels.Column]] = defaultdict(list)
+        self._blocks: dict[tuple[torch.dtype, torch.dtype], int] = defaultdict(int)
+        self._places: Sequence[Tensor] = ()
+
+    def add(self, pair: Pair, chunk: int, count: int, **slots: int) -> None:
+        """One more tensor, of ``count`` chunks of ``chunk`` elements each."""
+        dtypes, addresses = (pair.gradient.dtype, pair.weight.dtype), (pair.gradient.data_ptr(), pair.weight.data_ptr())
+        column = kernels.Column(*addresses, pair.gradient.numel(), chunk, first_block=self._blocks[dtypes], **slots)
+        self._columns[dtypes].append(column)
+        self._blocks[dtypes] += count
+
+    def copied_to(self, device: torch.device, more: Sequence[int] = ()) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """The memory to keep for as long as kernels may read it, and where in it ``more`` numbers lie."""
+        numbers = [row_by_row(columns) for columns in self._columns.values()]
+        memory = in_pinned_memory([*chain(*numbers), *more], device)
+        *self._places, rest = memory[1].split([*map(len, numbers), len(more)])
+        return memory, rest
+
+    def launches(self, kernel: Any, *, renormalize: bool | None = None, last: tuple[Any, ...] = ()) -> list[Launch]:
+        """A thread block for each chunk; ``renormalize`` is for kernels that change gradients."""
+        launches = []
+        for (dtypes, columns), place in zip(self._columns.items(), self._places, strict=True):
+            if self._blocks[dtypes] == 0:
+                continue  # nothing but empty tensors
+            walk = (
+                (*(TYPES[each] for each in dtypes),),
+                all(is_aligned(c, c.gradient, c.weight) for c in columns),
+                BLOCK,
+            )
+            finish = renormalize, rounding_of(dtypes[0]), torch.finfo(dtypes[0]).max
+            options = walk if renormalize is None else (*finish, *walk)
+            launches.append(Launch(kernel, self._blocks[dtypes], (place, len(columns)), (*options, *last)))
+        return launches
+
+
+def row_by_row(columns: Sequence[Sequence[int]]) -> list[int]:
+    """A directory as kernels read it: a row has the same field of every column."""
+    return [value for row in zip(*columns, strict=True) for value in row]
+
+
+def is_aligned(column: Any, *addresses: int) -> bool:
+    """Whether every chunk of a column begins where 16 bytes can be loaded at a time, in tensors at these addresses."""
+    return all(address % 16 == 0 for address in addresses) and (column.chunk % 16 == 0 or column.chunk >= column.length)
 
 
 class Launch:
@@ -123,8 +162,8 @@ class Launch:
     never change their kind here, so the compiled kernel is kept and called directly.
     """
 
-    def __init__(self, kernel: Any, programs: int, first: tuple[Any, ...], last: tuple[Any, ...]):
-        self.kernel, self.grid, self.first, self.last = kernel, (programs, 1, 1), first, last
+    def __init__(self, kernel: Any, blocks: int, first: tuple[Any, ...], last: tuple[Any, ...]):
+        self.kernel, self.grid, self.first, self.last = kernel, (blocks, 1, 1), first, last
         self._direct: Any = None
 
     def __call__(self, *tables: Tensor) -> None:
@@ -144,11 +183,8 @@ def in_pinned_memory(numbers: list[int], device: torch.device) -> tuple[Tensor, 
     return host, host.to(device, non_blocking=True)
 
 
-def division(pair: Pair, rows: bool, smallest: int = SMALLEST_CHUNK) -> tuple[int, int]:
-    """Elements a chunk, and chunks, of one pair."""
-    elements = pair.gradient.numel()
-    if rows:
-        return elements // max(1, len(pair.gradient)), len(pair.gradient) if elements else 0
+def division(elements: int, smallest: int = SMALLEST_CHUNK) -> tuple[int, int]:
+    """Elements a chunk, and chunks, of a tensor of so many elements."""
     chunk = max(smallest, -(-elements // MOST_CHUNKS // BLOCK) * BLOCK)
     return chunk, -(-elements // chunk)
 

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..projection import as_real, orthogonal_gradient, rounding_of
-from . import cpu, dense
 from .compilation import has_triton, is_capturing
-from .dense import Pair, Segment
+from .cpu import CpuPlan
+from .dense import DensePlan, DenseRowsPlan
+from .plan import Pair, Plan, Segment
 from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of, widest
 
 # Addresses of gradients repeat from step to step; a few alternating sets are remembered.
 REMEMBERED = 8
 CPU = torch.device("cpu")
-Addresses = tuple[list[int], list[int], list[Any], list[int], list[int]] | None
-
-
-class Plan(Protocol):
-    """Some segments that one engine projects together."""
-
-    def project_(self) -> None:
-        """Replace each gradient by what ⊥Grad makes of it."""
+Columns = tuple[list[Tensor | None], list[Tensor]]
+Addresses = tuple[list[int], list[int], list[Any], list[int], list[int]]
 
 
 class Projector:
@@ -35,6 +30,8 @@ class Projector:
     A segment is a list of pairs (gradient, weight) that count as one vector; with ``rows`` every row of every
     tensor is a vector of its own. Engines: "reference" (float64, slow), "torch" (any device), "triton" (CUDA),
     "auto" (the fastest that fits). Where Triton cannot walk a tensor's memory, torch serves it.
+
+    Serves the same tensors at every step, wherever they come to lie: their dtypes must stay what they are.
     """
 
     def __init__(self, *, renormalize: bool = True, rows: bool = False, engine: str = "auto"):
@@ -42,36 +39,72 @@ class Projector:
         self._remembered: list[tuple[Addresses, list[Plan]]] = []
         self._captured: list[list[Plan]] = []
 
+    def project_(self, segments: Sequence[Segment]) -> None:
+        """Replace each gradient by what ⊥Grad makes of it."""
+
+        def columns() -> Columns:
+            pairs = [pair for segment in segments for pair in segment]
+            return [pair.gradient for pair in pairs], [pair.weight for pair in pairs]
+
+        self._project_(segments[0][0].weight if segments else None, segments, columns, lambda: segments)
+
+    def project_gradients_(self, segments: Sequence[Sequence[Tensor]], ready: Callable[[], Sequence[Segment]]) -> None:
+        """Project the gradients that parameters hold.
+
+        ``ready`` returns them as pairs, and may replace ``.grad``. It is called only if they do not lie where those of
+        a step before lay, or not on a CUDA device.
+        """
+
+        def columns() -> Columns:
+            parameters = [parameter for segment in segments for parameter in segment]
+            return [parameter.grad for parameter in parameters], parameters
+
+        self._project_(segments[0][0] if segments else None, segments, columns, ready)
+
+    def _project_(
+        self,
+        first: Tensor | None,
+        segments: Sequence[Sequence[Any]],
+        columns: Callable[[], Columns],
+        ready: Callable[[], Sequence[Segment]],
+    ) -> None:
+        if first is None or not self._may_remember(first):
+            self._project_anew_(ready())
+            return
+        lengths = list(map(len, segments))
+        if (plans := self._known(_addresses(*columns(), lengths))) is not None:
+            self._run(plans)
+            return
+        plans = self._project_anew_(pairs := ready())
+        if plans and _is_repeatable(plans, pairs):
+            addresses = _addresses(*columns(), lengths)  # what was made ready may lie elsewhere
+            if addresses is not None:
+                self._remembered = [*self._remembered[1 - REMEMBERED :], (addresses, plans)]
+
+    def _may_remember(self, weight: Tensor) -> bool:
+        return self.engine == "triton" or (self.engine == "auto" and weight.is_cuda)
+
+    def _known(self, addresses: Addresses | None) -> list[Plan] | None:
+        """The plans for gradients that lie where some lay before; None if none did."""
+        if addresses is not None:
+            for known, plans in reversed(self._remembered):
+                if known == addresses:
+                    return plans
+        return None
+
     @torch.no_grad()
-    def project_(self, segments: Sequence[Segment], addresses: Addresses = None) -> None:
-        """Replace each gradient by what ⊥Grad makes of it; at these `addresses` again by `project_again_`."""
+    def _project_anew_(self, segments: Sequence[Segment]) -> list[Plan]:
+        """Replace each gradient by what ⊥Grad makes of it, and return the plans that did it."""
         if self.engine == "reference":
             for pairs in segments:
                 _project_by_reference_(pairs, renormalize=self.renormalize, rows=self.rows)
-        elif segments and self.engine != "triton" and _is_plain_cpu(segments):
-            cpu.Plan(segments, renormalize=self.renormalize, rows=self.rows).project_()
-        elif segments:
-            self._plan_and_run(segments, addresses)
-
-    def _plan_and_run(self, segments: Sequence[Segment], addresses: Addresses) -> None:
-        plans = self._planned(segments)
+            return []
+        if segments and self.engine != "triton" and _is_plain_cpu(segments):
+            plans = [self._plan(segments, segments, None, CPU, False)]
+        else:
+            plans = self._planned(segments)
         self._run(plans)
-        # Plans of a graph say nothing before it is replayed. And none is forgotten meanwhile: PyTorch asks of pinned
-        # memory that is given back if its stream is done, by an event that would be the graph's, and fails on it later.
-        if is_capturing():
-            return
-        # An address says nothing of a shard behind a DTensor, nor whether a complex gradient is conjugated lazily.
-        is_plain = all(type(g) is Tensor and not g.is_complex() for pairs in segments for g, _ in pairs)
-        if addresses is not None and is_plain and all(getattr(plan, "holds_addresses", False) for plan in plans):
-            self._remembered = [*self._remembered[1 - REMEMBERED :], (addresses, plans)]
-
-    def project_again_(self, addresses: Addresses) -> bool:
-        """Project the gradients that lie where some lay before; False if none did."""
-        for known, plans in reversed(self._remembered) if addresses else ():
-            if known == addresses:
-                self._run(plans)
-                return True
-        return False
+        return plans
 
     def _run(self, plans: list[Plan]) -> None:
         if is_capturing():
@@ -91,12 +124,16 @@ class Projector:
             batches[key][1].append(parts)
         return [self._plan(*batch, mesh, *place) for (mesh, _, *place), batch in batches.items()]
 
-    def _plan(self, whole: list[Segment], parts: list[Segment], mesh: Any, device: Any, is_triton: bool) -> Plan:
-        plan_class = _launch().Plan if is_triton else cpu.Plan if device == CPU else dense.Plan
-        if mesh is None:
-            return plan_class(parts, renormalize=self.renormalize, rows=self.rows)
+    def _plan(
+        self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any, device: Any, is_triton: bool
+    ) -> Plan:
+        if self.rows and mesh is None:
+            return (_launch().TritonRowsPlan if is_triton else DenseRowsPlan)(parts, renormalize=self.renormalize)
         if self.rows:
             return SplitRowsPlan(whole, parts, mesh, renormalize=self.renormalize)
+        plan_class = _launch().TritonPlan if is_triton else CpuPlan if device == CPU else DensePlan
+        if mesh is None:
+            return plan_class(parts, renormalize=self.renormalize)
         return ShardedPlan(whole, parts, mesh, plan_class, renormalize=self.renormalize)
 
     def _mesh(self, pairs: Segment, whole: dict[Any, Any]) -> Any:
@@ -149,7 +186,18 @@ def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
     )
 
 
-def addresses(segments: Sequence[Sequence[Any]], gradients: list[Tensor | None], weights: list[Tensor]) -> Addresses:
+def _is_repeatable(plans: Sequence[Plan], segments: Sequence[Segment]) -> bool:
+    """Whether plans can serve what comes to lie where these segments do."""
+    # Plans of a graph say nothing before it is replayed. And none is forgotten meanwhile: PyTorch asks of pinned
+    # memory that is given back if its stream is done, by an event that would be the graph's, and fails on it later.
+    if is_capturing():
+        return False
+    # An address says nothing of a shard behind a DTensor, nor whether a complex gradient is conjugated lazily.
+    is_plain = all(type(g) is Tensor and not g.is_complex() for pairs in segments for g, _ in pairs)
+    return is_plain and all(plan.holds_addresses for plan in plans)
+
+
+def _addresses(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:
     """What tells one layout in the memory of a CUDA device from another; None for tensors without an address.
 
     Read at every step, so it takes only what can change from one step to the next, and in the quickest way.
@@ -160,7 +208,7 @@ def addresses(segments: Sequence[Sequence[Any]], gradients: list[Tensor | None],
             [w.data_ptr() for w in weights],
             [g is None or g.is_contiguous() or g.stride() for g in gradients],
             list(map(Tensor.numel, weights)),  # `parameter.data = parameter.data[:n]` stays where it is
-            [len(segment) for segment in segments],
+            lengths,
         )
     except RuntimeError:  # sparse or sharded: no address of its own
         return None

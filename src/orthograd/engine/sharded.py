@@ -17,15 +17,21 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..projection import rounding_of
-from .dense import Pair, Segment, change_rows_, row_moments
-from .moments import averaged, correction, residual_about, weighted
+from .dense import change_rows_, row_moments
+from .plan import Pair, Plan, Segment, VectorPlan, averaged, correction, residual_about, weighted
 
 
-class ShardedPlan:
+class ShardedPlan(VectorPlan):
     """Segments over one mesh; ``plan_class`` does the work on this rank's parts of them."""
 
     def __init__(
-        self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any, plan_class: Any, *, renormalize: bool
+        self,
+        whole: Sequence[Segment],
+        parts: Sequence[Segment],
+        mesh: Any,
+        plan_class: type[VectorPlan],
+        *,
+        renormalize: bool,
     ):
         counted = [
             [part if is_counted(pair[1], mesh) else _emptied(part) for pair, part in zip(pairs, segment, strict=True)]
@@ -35,13 +41,16 @@ class ShardedPlan:
         self.measured = plan_class(counted, renormalize=renormalize, merge=True)
         self.applied = plan_class(parts, renormalize=renormalize, merge=True)
 
-    def project_(self) -> None:
-        """Replace this rank's part of each gradient by its part of what ⊥Grad makes of the whole."""
-        table = reduced(self.measured.measure(), self.mesh.device_type, [_group(self.mesh)])
+    def measure(self) -> Tensor:
+        """The table of moments of the whole, one row per segment, the same on every rank."""
+        return reduced(self.measured.measure(), self.mesh.device_type, [_group(self.mesh)])
+
+    def apply_(self, table: Tensor) -> None:
+        """Project this rank's part of every gradient, by the moments of the whole."""
         self.applied.apply_(table)
 
 
-class SplitRowsPlan:
+class SplitRowsPlan(Plan):
     """Tensors whose rows are spread over ranks (tensor parallel along the input), each row for itself."""
 
     def __init__(self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any, *, renormalize: bool):
@@ -52,7 +61,7 @@ class SplitRowsPlan:
                 self.by_dimensions[_row_splitting_dimensions(weight, mesh)].append(part)
 
     def project_(self) -> None:
-        """As `ShardedPlan.project_`."""
+        """Replace this rank's part of each gradient by its part of what ⊥Grad makes of the whole."""
         for dimensions, pairs in self.by_dimensions.items():
             groups = [self.mesh.get_group(dimension) for dimension in dimensions]
             tables = [row_moments(*pair) for pair in pairs]

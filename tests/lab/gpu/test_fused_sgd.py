@@ -13,7 +13,7 @@ from orthograd.lab.gpu.fused_sgd import FusedSGD
 from orthograd.options import Options
 from orthograd.projection import orthogonal_gradient
 
-pytest.importorskip("triton")
+StepColumn = pytest.importorskip("orthograd.lab.gpu.step_triton", exc_type=ImportError).StepColumn
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = [(5, 3, 3, 3), (17,), (40, 30), (1,), (9000,), (2, 4, 1, 1)]
 
@@ -247,8 +247,9 @@ def test_a_plan_that_is_used_again_steps_as_a_new_one(where):
     assert_alike(ours, theirs)
     assert len(plans) == 1
     for (_, memory), launch in zip(fused._last[1]._memory, fused._last[1]._launches, strict=True):
-        counters = memory[8 * launch.first[2] : 11 * launch.first[2]]
-        assert not counters.any(), "programs would not be awaited the next time"
+        rows = StepColumn(*memory[: len(StepColumn._fields) * launch.first[2]].split(launch.first[2]))
+        counters = torch.cat([rows.measured, rows.is_ready, rows.stepped])
+        assert not counters.any(), "thread blocks would not be awaited the next time"
 
 
 def test_a_gradient_that_is_not_finite_stays_as_it_is(is_watched):

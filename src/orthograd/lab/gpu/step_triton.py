@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -9,6 +11,7 @@ from ...engine.kernels import (
     CHUNK,
     END_SLOT,
     FIRST_SLOT,
+    Column,
     _chunk,
     _correction,
     _load,
@@ -18,12 +21,31 @@ from ...engine.kernels import (
     _store,
 )
 
-# Rows of a directory that differ from those of `kernels`: the running mean of gradients, a copy of the weight in fewer
-# bits; how many chunks have been measured, whether the correction is there, and how many chunks have been stepped; and
-# the place of the correction, 0 where nothing is projected.
-MOMENTUM, COPY = tl.constexpr(4), tl.constexpr(5)
-MEASURED, IS_READY, STEPPED = tl.constexpr(8), tl.constexpr(9), tl.constexpr(10)
-CORRECTION = tl.constexpr(11)
+
+class StepColumn(NamedTuple):
+    """What a directory says of one tensor. The fields are the rows of the directory, from the top.
+
+    The first are those of `Column`, as the kernels of the engine read them.
+    """
+
+    gradient: int
+    weight: int
+    length: int
+    chunk: int
+    first_slot: int
+    end_slot: int
+    momentum: int  # address of the running mean of gradients
+    copy: int  # address of a copy of the weight in fewer bits
+    correction: int  # address; 0 where nothing is projected
+    measured: int = 0  # chunks that have been measured
+    is_ready: int = 0  # whether the correction is there
+    stepped: int = 0  # chunks that have been stepped
+
+
+assert StepColumn._fields[:6] == Column._fields[:6]
+ROW = StepColumn(*map(tl.constexpr, range(len(StepColumn._fields))))
+MOMENTUM, COPY, CORRECTION = ROW.momentum, ROW.copy, ROW.correction
+MEASURED, IS_READY, STEPPED = ROW.measured, ROW.is_ready, ROW.stepped
 
 
 @triton.jit

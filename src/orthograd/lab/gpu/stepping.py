@@ -9,10 +9,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...engine.dense import Pair
-from ...engine.launch import SLOTS, TYPES, Launch, division, in_pinned_memory, is_eligible, on_its_device
+from ...engine.launch import (
+    SLOTS,
+    TYPES,
+    Launch,
+    division,
+    in_pinned_memory,
+    is_aligned,
+    is_eligible,
+    on_its_device,
+    row_by_row,
+)
+from ...engine.plan import Pair
 from ...projection import rounding_of
-from .step_triton import step_kernel
+from .step_triton import StepColumn, step_kernel
 
 # Smaller than where gradients are only projected: of those tried on an H200 (`benchmarks/fused_step.py`) the quickest.
 BLOCK, SMALLEST_CHUNK = 512, 4096
@@ -20,7 +30,7 @@ BLOCK, SMALLEST_CHUNK = 512, 4096
 
 def chunks_of(weight: Tensor) -> tuple[int, int]:
     """Elements a chunk of it and of its gradient has, and how many chunks there are."""
-    return division(Pair(weight, weight), rows=False, smallest=SMALLEST_CHUNK)
+    return division(weight.numel(), SMALLEST_CHUNK)
 
 
 class Stepped(NamedTuple):
@@ -89,26 +99,22 @@ class StepPlan:
         corrections, table = torch.empty(len(tensors) + measured, 3, dtype=torch.float64, device=self._device).split(
             [len(tensors), measured]
         )
-        columns: list[list[int]] = []
+        columns: list[StepColumn] = []
         slot = 0
         for each, own, (chunk, count) in zip(tensors, corrections, divided, strict=True):
-            gradient, weight, *others = (0 if one is None else one.data_ptr() for one in each[:4])
+            gradient, weight, momentum, copy = (0 if one is None else one.data_ptr() for one in each[:4])
             correction = (each.correction if each.correction is not None else own).data_ptr() * each.is_projected
-            slots = slot, slot + count
-            columns.append([gradient, weight, each.weight.numel(), chunk, *others, *slots, 0, 0, 0, correction])
+            size, slots = (each.weight.numel(), chunk), (slot, slot + count)
+            columns.append(StepColumn(gradient, weight, *size, *slots, momentum, copy, correction))
             slot += count
-        is_aligned = all(
-            all(place % 16 == 0 for place in (*column[:2], *column[4:6]))
-            and (column[3] % 16 == 0 or column[3] >= column[2])
-            for column in columns
-        )
-        numbers = [value for row in zip(*columns, strict=True) for value in row]
+        are_aligned = all(is_aligned(c, c.gradient, c.weight, c.momentum, c.copy) for c in columns)
+        numbers = row_by_row(columns)
         self._memory.append(in_pinned_memory(numbers + owners, self._device))
         directory, owners_there = self._memory[-1][1].split([len(numbers), len(owners)])
         first = (directory, owners_there, len(tensors), measured, table, *pace)
         projects = measured > 0, any(each.is_projected for each in tensors)
         finish = renormalize, rounding_of(kinds[0]), torch.finfo(torch.float32).max
-        walk = ((TYPES[kinds[0]], TYPES[torch.float32]), is_aligned, BLOCK, SLOTS)
+        walk = ((TYPES[kinds[0]], TYPES[torch.float32]), are_aligned, BLOCK, SLOTS)
         last = (*projects, *finish, *walk, None if kinds[1] is None else TYPES[kinds[1]], isinstance(pace[0], Tensor))
         return Launch(step_kernel, measured + len(owners), first, last)
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ...engine.compilation import is_capturing, launch
-from ...engine.dense import Pair
 from ...engine.launch import SLOTS, WARPS, is_eligible
+from ...engine.plan import Pair
 from ...projection import rounding_of
 from .step_triton import measuring_kernel
 from .stepping import BLOCK, chunks_of

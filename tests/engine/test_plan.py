@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from orthograd.engine.moments import correction, merged
+from orthograd.engine.plan import correction, merged
 from orthograd.projection import rounding_of
 
 

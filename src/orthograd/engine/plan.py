@@ -1,4 +1,6 @@
-"""Three numbers say all that ⊥Grad needs of a gradient g and a weight w, however the two are cut in pieces.
+"""What every engine shares: pairs of gradient and weight, plans that project them, and the table between two passes.
+
+Three numbers say all that ⊥Grad needs of a gradient g and a weight w, however the two are cut in pieces:
 
     B = ‖w‖²        c = ⟨g, w⟩ / B        R = ‖g − c w‖² = ‖g⊥‖²
 
@@ -7,15 +9,65 @@ These are the least-squares fit of g by w. R is carried instead of ‖g‖² = R
 (Chan, Golub and LeVeque): B adds, c averages with weights B, and R adds after each piece's residual has been
 moved to the common c. Only positive terms are added, so nothing cancels, across chunks, tensors or ranks.
 
-A table holds one row (B, c, R) per piece, in float64.
+A table of moments holds one row (B, c, R) per piece, in float64.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Pair(NamedTuple):
+    """A gradient and the weight it belongs to: real, strided, of one shape, on one device."""
+
+    gradient: Tensor
+    weight: Tensor
+
+
+Segment = Sequence[Pair]
+"""The pairs that are projected together, as one vector."""
+
+
+class Plan(ABC):
+    """Some segments that one engine projects together, as often as it is asked to.
+
+    Each plan reads the tensors themselves at every call, whatever they hold then.
+    """
+
+    holds_addresses: ClassVar[bool] = False
+    """Whether it knows its tensors by their addresses alone, so that it serves others that come to lie there."""
+
+    @abstractmethod
+    def project_(self) -> None:
+        """Replace each gradient by what ⊥Grad makes of it."""
+
+
+class VectorPlan(Plan):
+    """A plan for segments that are one vector each, in two passes, between which ranks can add up their moments.
+
+    Plans that project each row of a tensor for itself need no second pass and have none.
+    """
+
+    @abstractmethod
+    def __init__(self, segments: Sequence[Segment], *, renormalize: bool, merge: bool = False) -> None:
+        """With ``merge`` the table has one row per segment; without, an engine may leave that to its second pass."""
+
+    @abstractmethod
+    def measure(self) -> Tensor:
+        """The table of moments. It changes no gradient."""
+
+    @abstractmethod
+    def apply_(self, table: Tensor) -> None:
+        """Project every gradient in place, by a table of the form that `measure` returns."""
+
+    def project_(self) -> None:
+        """Replace each gradient by what ⊥Grad makes of it."""
+        self.apply_(self.measure())
 
 
 def merged(table: Tensor) -> Tensor:
