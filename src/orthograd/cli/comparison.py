@@ -25,10 +25,9 @@ from ..lab.jobs.jobs import Event, ExperimentError
 from ..lab.jobs.processes import ProcessPool
 from ..lab.jobs.record import CONFIG
 from ..lab.jobs.store import RunFolder, Store
-from ..lab.runs.judgement import check_shifts
-from ..lab.runs.packed import PackedGPU
-from ..lab.runs.run import run
-from ..lab.runs.training import train
+from ..lab.runs.concurrent import ConcurrentRuns
+from ..lab.runs.prediction import check_shifts
+from ..lab.runs.run import device_of, run, training
 from ..lab.training.arms import arm_named
 from ..lab.training.config import Config
 from ..lab.training.fingerprint import fingerprint
@@ -105,11 +104,11 @@ def exit_code(work: Callable[[], int | None]) -> int:
 
 
 def executor_for(base: Config, place: Place) -> Executor:
-    """A Ray cluster, one GPU packed with runs, or processes on the cores; one worker is this process itself."""
+    """A Ray cluster, concurrent runs on one GPU, or processes on the cores; one worker is this process itself."""
     if place.executor == "ray":
         return RayCluster(place.address, max_concurrent=place.workers, gpus_per_run=place.gpus_per_run)
     if base.device == "cuda":
-        return PackedGPU(place.workers)
+        return ConcurrentRuns(place.workers)
     return InProcess() if place.workers == 1 else ProcessPool(place.workers)
 
 
@@ -243,13 +242,17 @@ def print_plan(console: Console, grid: Grid, store: Store, workers: int | None, 
 
 
 def _seconds(config: Config) -> float:
-    """For all epochs, from a few batches, once warm."""
+    """For all epochs, from a few batches, once warm: on the device and in the precision of the runs."""
     whole = Task.of(config)
     task = _first(whole, TIMED * config.batch_size)
-    train(dataclasses.replace(config, epochs=1), task)
-    started = time.perf_counter()
-    train(dataclasses.replace(config, epochs=2), task)
-    return (time.perf_counter() - started) / 2 * config.epochs * len(whole.labels) / len(task.labels)
+    with device_of(config) as gpu:
+        with training(dataclasses.replace(config, epochs=1), task, gpu):
+            pass
+        started = time.perf_counter()
+        with training(dataclasses.replace(config, epochs=2), task, gpu):
+            pass
+        seconds = time.perf_counter() - started
+    return seconds / 2 * config.epochs * len(whole.labels) / len(task.labels)
 
 
 def _first(task: Task, count: int) -> Task:

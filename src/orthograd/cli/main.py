@@ -8,7 +8,7 @@ from typing import Annotated
 
 from .. import __version__
 from ..imports import advised
-from ..lab.gpu.queues import QUEUES
+from ..lab.gpu import QUEUES
 from .encoding import make_printable
 
 try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from .files import Config
+from .files import JsonObject
 from .grid import Grid
 from .jobs import Agenda, Event, ExperimentError, Failure, Job, OnEvent, Run, attempt
 from .store import Store
@@ -39,7 +39,7 @@ class InProcess:
 
 
 def execute(
-    configs: Iterable[Config],
+    configs: Iterable[JsonObject],
     run: Run,
     store: Store,
     *,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from .files import Config, config_hash, plain_copy
+from .files import JsonObject, config_hash, plain_copy
 from .store import Store
 
 
@@ -15,12 +15,12 @@ from .store import Store
 class Plan:
     """The configs of a grid by what a store has of them, each in the order of the grid."""
 
-    finished: list[Config]
-    resumable: list[Config]
-    missing: list[Config]
+    finished: list[JsonObject]
+    resumable: list[JsonObject]
+    missing: list[JsonObject]
 
 
-class Grid(Sequence[Config]):
+class Grid(Sequence[JsonObject]):
     """An ordered list of configs, no two of them equal.
 
     >>> grid = Grid.product({"epochs": 3}, arm=["sgd", "orthograd"], seed=[0, 1])
@@ -28,7 +28,7 @@ class Grid(Sequence[Config]):
     (4, {'epochs': 3, 'arm': 'sgd', 'seed': 1})
     """
 
-    def __init__(self, configs: Iterable[Config]) -> None:
+    def __init__(self, configs: Iterable[JsonObject]) -> None:
         self._configs = [plain_copy(config) for config in configs]
         places: dict[str, int] = {}
         for i, config in enumerate(self._configs):
@@ -37,7 +37,7 @@ class Grid(Sequence[Config]):
                 raise ValueError(f"expected different configs, got the same at {first} and {i}: {config}")
 
     @classmethod
-    def product(cls, base: Config, **axes: Iterable[Any]) -> Grid:
+    def product(cls, base: JsonObject, **axes: Iterable[Any]) -> Grid:
         """Every combination of the axes' values on top of base; the last axis changes fastest."""
         if taken := sorted(set(base) & set(axes)):
             raise ValueError(f"expected axes that are not in base, got {', '.join(taken)} in both")
@@ -55,7 +55,7 @@ class Grid(Sequence[Config]):
                 (plan.resumable if run.is_resumable else plan.missing).append(config)
         return plan
 
-    def __iter__(self) -> Iterator[Config]:
+    def __iter__(self) -> Iterator[JsonObject]:
         return iter(self._configs)
 
     def __len__(self) -> int:

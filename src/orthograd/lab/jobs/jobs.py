@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from .files import Config, config_hash
+from .files import JsonObject, config_hash
 from .store import RunFolder
 
 Kind = Literal["started", "progress", "finished", "skipped", "busy", "failed"]
@@ -25,7 +25,7 @@ class Event:
     """
 
     kind: Kind
-    config: Config
+    config: JsonObject
     progress: dict[str, Any] = field(default_factory=dict)
     error: str = ""
 
@@ -44,7 +44,7 @@ class Event:
 class Failure:
     """A run that raised, or whose worker died, why, and the file that says so in the run's folder."""
 
-    config: Config
+    config: JsonObject
     error: str
     file: Path | None = None
 
@@ -66,7 +66,7 @@ class ExperimentError(Exception):
 
 
 Report = Callable[[dict[str, Any]], None]
-Run = Callable[[Config, RunFolder, Report], dict[str, Any]]
+Run = Callable[[JsonObject, RunFolder, Report], dict[str, Any]]
 OnEvent = Callable[[Event], None]
 
 
@@ -76,7 +76,7 @@ class Job:
 
     run: Run
     store: Path
-    config: Config
+    config: JsonObject
 
 
 def attempt(job: Job, on_event: OnEvent) -> Event:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import Config
+from ..files import JsonObject
 from ..jobs import Event
 from .shipment import Shipment
 
@@ -42,7 +42,7 @@ class Order:
 
     job: bytes
     """Pickled: it can be read only where the run's module is found, which the surroundings help with."""
-    config: Config
+    config: JsonObject
     marker: Path | None
     """A file beside the runs, which a worker sees if it shares the driver's disk; None: ship the result."""
     surroundings: Surroundings
