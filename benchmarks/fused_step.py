@@ -10,7 +10,7 @@ import torch
 from torch.optim import SGD
 
 from orthograd import attach
-from orthograd.lab.gpu import stepping
+from orthograd.lab.gpu import step_plan
 from orthograd.lab.gpu.fused_sgd import FusedSGD
 from orthograd.lab.networks import resnet18
 from orthograd.options import Options
@@ -73,7 +73,7 @@ def main() -> None:
             f"{name:36s}{microseconds(step(projects=False)):6.1f}{microseconds(step(projects=True)):8.1f}", flush=True
         )
     for block, chunk in product([512, 1024], [2048, 4096, 8192]):
-        stepping.BLOCK, stepping.SMALLEST_CHUNK = block, chunk
+        step_plan.BLOCK, step_plan.SMALLEST_CHUNK = block, chunk
         found = [microseconds(fused(projects=projects)) for projects in (False, True)]
         print(f"{block:5d}{chunk:7d}{found[0]:30.1f}{found[1]:8.1f}", flush=True)
 

@@ -22,10 +22,9 @@ from orthograd import calibration
 from orthograd.lab.networks import MODELS
 from orthograd.lab.runs.prediction import logits
 from orthograd.lab.training.arms import arm_named
-from orthograd.lab.training.draws import Draws
+from orthograd.lab.training.batches import Draws
 from orthograd.lab.training.layers import parameters_of
-from orthograd.lab.training.objective import set_rate
-from orthograd.lab.training.steps import steps_of
+from orthograd.lab.training.steps import EagerSteps, set_rate
 from orthograd.lab.training.task import Task
 
 EPOCHS, WARM_UP = 100, 10
@@ -66,16 +65,16 @@ def end_of(config, warm_up):
     torch.set_num_threads(1)
     task, arm, order = Task.of(config), arm_named(config.arm), torch.Generator().manual_seed(config.seed)
     losses = []
-    with steps_of(config, task) as steps:
-        for epoch in range(1, EPOCHS + 1):
-            set_rate(steps.optimizer, config.learning_rate * min(1.0, epoch / max(1, warm_up)))
-            losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
-        with torch.no_grad():
-            model, data = steps.model.eval(), task.dataset
-            norms = [layer.weight for layer in model if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
-            lengths = {"head": length_of(parameters_of(model, "head")), "scales": length_of(norms)}
-            hidden = model[:-1](data.normalised(task.images))
-            tested = logits(model, data, data.test_images, config)
+    steps = EagerSteps(config, task)
+    for epoch in range(1, EPOCHS + 1):
+        set_rate(steps.optimizer, config.learning_rate * min(1.0, epoch / max(1, warm_up)))
+        losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
+    with torch.no_grad():
+        model, data = steps.model.eval(), task.dataset
+        norms = [layer.weight for layer in model if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+        lengths = {"head": length_of(parameters_of(model, "head")), "scales": length_of(norms)}
+        hidden = model[:-1](data.normalised(task.images))
+        tested = logits(model, data, data.test_images, config)
     found = dict.fromkeys(KEPT)
     if tested.isfinite().all():
         found = calibration.evaluate(tested, data.test_labels, bins=10, metrics=KEPT).as_row()

@@ -7,13 +7,12 @@ from contextlib import ExitStack
 
 import torch
 
-from orthograd.lab.bench.training import EPOCH, RECIPE, new_pack, noise
-from orthograd.lab.gpu.packing import epoch_of_all
-from orthograd.lab.gpu.precision import precision
-from orthograd.lab.gpu.slots import SLOTS
+from orthograd.lab.bench.training import EPOCH, RECIPE, concurrent_slots, noise
+from orthograd.lab.gpu.concurrency import epoch_of_all
+from orthograd.lab.gpu.gpu import GPU
 from orthograd.lab.kernels import fused_norm
 from orthograd.lab.training.arms import arm_named
-from orthograd.lab.training.draws import Draws
+from orthograd.lab.training.batches import Draws
 
 ROUNDS = 3
 PACKS = {"resnet18": 6, "wide_resnet28_10": 3}
@@ -34,11 +33,10 @@ def images_a_second(model: str, changes: dict[str, object]) -> float:
     config, task = dataclasses.replace(RECIPE, model=model, precision="bf16"), noise()
     draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
     try:
-        with precision(config.precision), ExitStack() as lent:
-            slots = new_pack(config, config.arm, task, PACKS[model], lent)
+        with GPU(config.precision) as gpu, ExitStack() as lent:
+            slots = concurrent_slots(gpu, config, config.arm, task, PACKS[model], lent)
             return EPOCH * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
     finally:
-        SLOTS.drop()
         for name, value in usual.items():
             setattr(fused_norm, name, value)
 

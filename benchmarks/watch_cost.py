@@ -16,17 +16,19 @@ import torch
 from _recorded import conclude, recording_parser
 
 from orthograd.lab.bench.claim import Claim, ratios
-from orthograd.lab.bench.training import RECIPE, SETS, new_pack, noise, seconds_in_turns, turned
-from orthograd.lab.gpu import watch
-from orthograd.lab.gpu.precision import precision
-from orthograd.lab.gpu.queues import QUEUES
-from orthograd.lab.gpu.slots import SLOTS
+from orthograd.lab.bench.training import RECIPE, SETS, concurrent_slots, noise, seconds_in_turns, turned
+from orthograd.lab.gpu import QUEUES, step_plan
+from orthograd.lab.gpu.gpu import GPU
 
 NETWORKS = {"resnet18:bf16": 8, "resnet18:tf32": 6, "wide_resnet28_10:bf16": 2}
 """And how many train at once: as many as was fastest on an H200."""
 NEVER = 2**63
-WAYS = {"SGD": ("baseline", NEVER), "by the step": ("orthograd", NEVER), "beside the pass": ("orthograd", watch.LARGE)}
-"""Arms, and the size from which on gradients are watched."""
+WAYS = {
+    "SGD": ("baseline", NEVER),
+    "by the step": ("orthograd", NEVER),
+    "beside the pass": ("orthograd", step_plan.LARGE),
+}
+"""Arms, and the size from which on gradients are measured in the backward pass."""
 
 
 def measured(networks: list[str]) -> Iterator[Claim]:
@@ -45,16 +47,16 @@ def measured(networks: list[str]) -> Iterator[Claim]:
 def _seconds(network: str, turn: int) -> dict[str, float]:
     model, name = network.split(":")
     config, task = dataclasses.replace(RECIPE, model=model, precision=name), noise()
-    SLOTS.drop()
-    with precision(name), ExitStack() as lent:
-        packs = {}
-        lent.callback(setattr, watch, "LARGE", watch.LARGE)
+    with GPU(name) as gpu, ExitStack() as lent:
+        gpu.drop_slots()  # what the last set has left
+        slots = {}
+        lent.callback(setattr, step_plan, "LARGE", step_plan.LARGE)
         for way in turned([*WAYS], turn):
-            arm, watch.LARGE = WAYS[way]
-            packs[way] = new_pack(config, arm, task, NETWORKS[network], lent)
-        found = seconds_in_turns(packs, task)
-    print(f"{network}, set {turn + 1} of {SETS}, s a run: {found}", file=sys.stderr, flush=True)
-    return found
+            arm, step_plan.LARGE = WAYS[way]
+            slots[way] = concurrent_slots(gpu, config, arm, task, NETWORKS[network], lent)
+        seconds = seconds_in_turns(slots, task)
+    print(f"{network}, set {turn + 1} of {SETS}, s a run: {seconds}", file=sys.stderr, flush=True)
+    return seconds
 
 
 def main() -> None:

@@ -20,10 +20,9 @@ from torch.nn.functional import cross_entropy
 from orthograd import __version__, calibration
 from orthograd.lab.runs.prediction import logits
 from orthograd.lab.training.arms import arm_named
+from orthograd.lab.training.batches import Draws
 from orthograd.lab.training.config import Config
-from orthograd.lab.training.draws import Draws
-from orthograd.lab.training.objective import set_rate
-from orthograd.lab.training.steps import steps_of
+from orthograd.lab.training.steps import EagerSteps, set_rate
 from orthograd.lab.training.task import Task
 
 EPOCHS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 110, 150, 210, 300)
@@ -66,12 +65,12 @@ def story(config):
     torch.set_num_threads(1)
     task, arm, order = Task.of(config), arm_named(config.arm), torch.Generator().manual_seed(config.seed)
     found = []
-    with steps_of(config, task) as steps:
-        for epoch in range(1, EPOCHS[-1] + 1):
-            set_rate(steps.optimizer, config.rate_in(epoch - 1))
-            loss = steps.epoch(Draws.of(config, arm, len(task.labels), order))
-            if epoch in EPOCHS:
-                found.append({"training_loss": loss, **judged(steps.model, task, config)})
+    steps = EagerSteps(config, task)
+    for epoch in range(1, EPOCHS[-1] + 1):
+        set_rate(steps.optimizer, config.rate_in(epoch - 1))
+        loss = steps.epoch(Draws.of(config, arm, len(task.labels), order))
+        if epoch in EPOCHS:
+            found.append({"training_loss": loss, **judged(steps.model, task, config)})
     return {name: [float(f"{values[name]:.5g}") for values in found] for name in found[0]}
 
 

@@ -25,7 +25,7 @@ from ..lab.jobs.jobs import Event, ExperimentError, Grid
 from ..lab.jobs.processes import ProcessPool
 from ..lab.jobs.record import Fingerprint
 from ..lab.jobs.store import Store
-from ..lab.runs.packed import PackedGPU
+from ..lab.runs.concurrent import ConcurrentRuns
 from ..lab.runs.run import run
 from ..lab.training.config import Config
 from .options import refuse_ignored
@@ -67,11 +67,11 @@ def exit_code(work: Callable[[], int | None]) -> int:
 
 
 def executor_for(base: Config, place: Place) -> Executor:
-    """A Ray cluster, one GPU packed with runs, or processes on the cores; one worker is this process itself."""
+    """A Ray cluster, concurrent runs on one GPU, or processes on the cores; one worker is this process itself."""
     if place.executor == "ray":
         return RayCluster(place.address, max_concurrent=place.workers, gpus_per_run=place.gpus_per_run)
     if base.device == "cuda":
-        return PackedGPU(place.workers)
+        return ConcurrentRuns(place.workers)
     return InProcess() if place.workers == 1 else ProcessPool(place.workers)
 
 

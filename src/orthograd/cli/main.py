@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 
 from .. import __version__
 from ..imports import advised
-from ..lab.gpu.queues import QUEUES
+from ..lab.gpu import QUEUES
 
 try:
     import rich  # noqa: F401 typer does without, the commands do not

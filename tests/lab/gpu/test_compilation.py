@@ -46,16 +46,16 @@ def test_networks_are_compiled_however_many_there_are(monkeypatch):
 
 
 @pytest.mark.parametrize("has_kernels", [False, True])
-def test_networks_with_kernels_of_their_own_are_judged_without_the_compiler(has_kernels, monkeypatch):
-    found, config = [], dataclasses.replace(QUICK, device="cuda")
+def test_networks_with_kernels_of_their_own_are_evaluated_without_the_compiler(has_kernels, monkeypatch):
+    asked, config = [], dataclasses.replace(QUICK, device="cuda")
     monkeypatch.setitem(prediction.BATCH, "cuda", 100)
 
     def forward(config, *, is_compiled):
-        found.append(is_compiled)
+        asked.append(is_compiled)
         return lambda model, images: model(images)
 
     monkeypatch.setattr(prediction, "forward", forward)
     model, data = nn.Flatten(), Task.of(QUICK).dataset
     model.has_own_kernels = has_kernels
     prediction.logits(model, data, data.test_images[:250], config, is_compiled=True)
-    assert found == [not has_kernels, not has_kernels, False]
+    assert asked == [not has_kernels, not has_kernels, False]

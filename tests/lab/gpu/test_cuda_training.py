@@ -1,37 +1,38 @@
-"""Training on a real GPU: as on the CPU up to rounding, and the same bits alone, packed, resumed and in a used slot."""
+"""Training on a real GPU: as on a CPU up to rounding; the same bits alone, concurrent, resumed and in a used slot."""
 
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
 
-from orthograd.lab.gpu import slots
-from orthograd.lab.gpu.packing import SIZES, fastest_pack
-from orthograd.lab.gpu.precision import precision
-from orthograd.lab.gpu.slots import SLOTS
+from orthograd.lab.gpu import slot
+from orthograd.lab.gpu.concurrency import SIZES
+from orthograd.lab.gpu.gpu import GPU
 from orthograd.lab.jobs.executors import InProcess, execute
 from orthograd.lab.jobs.store import Store
 from orthograd.lab.runs import prediction
-from orthograd.lab.runs.packed import PackedGPU
-from orthograd.lab.runs.run import diagnosed, run
-from orthograd.lab.runs.training import train, training
+from orthograd.lab.runs.concurrent import ConcurrentRuns
+from orthograd.lab.runs.run import diagnosed, run, training
 from orthograd.lab.training.arms import ARMS
+from orthograd.lab.training.batches import Draws, byte_table, in_one_launch, prepared
 from orthograd.lab.training.config import Config
-from orthograd.lab.training.draws import Draws
-from orthograd.lab.training.preparation import byte_table, in_one_launch, prepared
+from orthograd.lab.training.loop import train
 from orthograd.lab.training.task import Task
-from tests.lab.training.test_preparation import in_bytes
+from tests.lab.training.test_batches import in_bytes
 from tests.lab.training.test_training import Memory
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 ON_GPU = Config(device="cuda", epochs=4, model="cnn_batchnorm", augmentation="crop_flip")
 
 
-def results(config, keeper=None, task=None):
-    """Weights, running statistics and losses of a run."""
-    with precision(config.precision), training(config, task or Task.of(config), keeper=keeper) as trained:
+def results(config, keeper=None, task=None, gpu=None):
+    """Weights, running statistics and losses of a run, on a GPU of its own or on one that is open."""
+    opened = GPU(config.precision) if gpu is None else nullcontext(gpu)
+    with opened as own, training(config, task or Task.of(config), own, keeper=keeper) as trained:
         state = trained.model.state_dict()
         return torch.cat([value.flatten().double().cpu() for value in state.values()]), trained.losses
 
@@ -59,10 +60,10 @@ def test_graphs_see_a_rate_that_falls(arm, optimizer):
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
 def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
     config = dataclasses.replace(ON_GPU, precision=name, arm="orthograd")
-    first, losses = results(config)
-    other, _ = results(dataclasses.replace(config, seed=1))
-    again, same_losses = results(config)
-    SLOTS.drop()
+    with GPU(name) as gpu:
+        first, losses = results(config, gpu=gpu)
+        other, _ = results(dataclasses.replace(config, seed=1), gpu=gpu)
+        again, same_losses = results(config, gpu=gpu)
     new, _ = results(config)
     assert torch.equal(first, again)
     assert torch.equal(first, new)
@@ -89,21 +90,19 @@ def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
 
 
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
-def test_gradients_that_are_watched_give_the_same_bits_as_those_that_the_step_measures(name, monkeypatch):
+def test_gradients_measured_in_the_backward_pass_give_the_same_bits_as_in_the_step(name, monkeypatch):
     config = dataclasses.replace(ON_GPU, model="resnet18", epochs=2, arm="orthograd", precision=name)
-    watched, losses = results(config)
-    SLOTS.drop()
-    monkeypatch.setattr("orthograd.lab.gpu.watch.LARGE", 2**63)
-    measured, same_losses = results(config)
-    SLOTS.drop()
-    assert torch.equal(watched, measured)
+    beside, losses = results(config)
+    monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", 2**63)
+    in_step, same_losses = results(config)
+    assert torch.equal(beside, in_step)
     assert losses == same_losses
 
 
 @pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "bf16")])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, model, name, monkeypatch):
-    monkeypatch.setattr("orthograd.lab.gpu.slots.Slot.seconds_between_checkpoints", 0.0)
+    monkeypatch.setattr("orthograd.lab.gpu.slot.Slot.seconds_between_checkpoints", 0.0)
     config = dataclasses.replace(
         ON_GPU, arm="orthograd", optimizer=optimizer, learning_rate=0.01, model=model, precision=name
     )
@@ -117,38 +116,38 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, model, nam
 
 
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
-def test_runs_end_in_the_same_bits_alone_and_packed(tmp_path, name):
+def test_runs_end_in_the_same_bits_alone_and_concurrent(tmp_path, name):
     configs = [
         dataclasses.replace(ON_GPU, precision=name, model="resnet18", epochs=2, arm=arm, seed=seed).as_dict()
         for seed in range(3)
         for arm in ("baseline", "orthograd")
     ]
-    with precision(name):
-        alone = execute(configs, run, Store(tmp_path / "alone"), executor=InProcess())
-    packed = execute(configs, run, Store(tmp_path / "packed"), executor=PackedGPU(4))
-    for config, one, other in zip(configs, alone, packed, strict=True):
+    with GPU(name) as gpu:
+        alone = execute(configs, partial(run, gpu=gpu), Store(tmp_path / "alone"), executor=InProcess())
+    together = execute(configs, run, Store(tmp_path / "together"), executor=ConcurrentRuns(4))
+    for config, one, other in zip(configs, alone, together, strict=True):
         assert one["losses"] == other["losses"], config
         assert one["files"] == other["files"], config  # hashes of all logits
         assert one["weight_norm"] == other["weight_norm"]
 
 
 @pytest.mark.parametrize(("model", "compiled"), [("cnn_batchnorm", 1), ("resnet18", 0)])
-def test_a_judge_that_is_ready_compiles_nothing_more(model, compiled, monkeypatch):
+def test_an_evaluation_that_is_prepared_compiles_nothing_more(model, compiled, monkeypatch):
     """And nothing at all of networks with kernels of their own."""
     config = dataclasses.replace(ON_GPU, epochs=1, precision="bf16", shifts="cifar10c", model=model)
     task = Task.of(config)
     sets = {"clean": task.dataset.test_images.cuda(), "fog.1": task.dataset.test_images.cuda().flip(0)}
-    monkeypatch.setattr(prediction, "judged_by", lambda config, data: iter(sets.items()))
+    monkeypatch.setattr(prediction, "evaluation_images", lambda config, data, gpu: iter(sets.items()))
     monkeypatch.setitem(prediction.BATCH, "cuda", 64)
     stats = torch._dynamo.utils.counters["stats"]
-    with precision(config.precision), training(config, task) as trained:  # which compiles as well, so it comes first
+    with GPU("bf16") as gpu, training(config, task, gpu) as trained:  # which compiles as well, so it comes first
         before = stats["unique_graphs"]
-        prediction.prepare(config)
+        prediction.prepare_prediction(config, gpu)
         assert stats["unique_graphs"] == before + compiled
-        found = prediction.predicted(trained.model, task, config)
+        predictions = prediction.predicted(trained.model, task, config, gpu)
         assert stats["unique_graphs"] == before + compiled
-    clean = found["logits.clean"]
-    assert (found["logits.fog.1"].flip(0) - clean).norm() < 0.05 * clean.norm()
+    clean = predictions["logits.clean"]
+    assert (predictions["logits.fog.1"].flip(0) - clean).norm() < 0.05 * clean.norm()
 
 
 @pytest.mark.parametrize("shape", [(200, 3, 32, 32), (50, 1, 8, 8), (37, 3, 9, 7), (64, 2, 3, 40)])
@@ -172,12 +171,11 @@ def test_a_run_ends_in_the_same_bits_by_one_launch_an_epoch(model, name, arm, mo
     config = dataclasses.replace(ON_GPU, model=model, precision=name, arm=arm, epochs=2)
     data = in_bytes(150, 3, 16, 16)
     task = Task(data, data.train_images, data.train_labels, data.train_images[:0], data.train_labels[:0])
-    launches, launch = [], slots.in_one_launch
-    monkeypatch.setattr(slots, "in_one_launch", lambda *given: launches.append(1) or launch(*given))
+    launches, launch = [], slot.in_one_launch
+    monkeypatch.setattr(slot, "in_one_launch", lambda *given: launches.append(1) or launch(*given))
     found, losses = results(config, task=task)
     assert bool(launches) == (arm != "mixup")
-    SLOTS.drop()
-    monkeypatch.setattr(slots, "byte_table", lambda *given: None)
+    monkeypatch.setattr(slot, "byte_table", lambda *given: None)
     launches.clear()
     wanted, same = results(config, task=task)
     assert not launches
@@ -189,16 +187,25 @@ def test_a_run_ends_in_the_same_bits_by_one_launch_an_epoch(model, name, arm, mo
 def test_a_diagnosis_by_a_graph_says_the_same(model, name, monkeypatch):
     config = dataclasses.replace(ON_GPU, model=model, precision=name, epochs=1)
     task = Task.of(config)
-    with precision(name), training(config, task) as trained:
+    with GPU(name) as gpu, training(config, task, gpu) as trained:
         state = {key: value.clone() for key, value in trained.model.state_dict().items()}
-        by_graph = diagnosed(config, task, trained.model)
-        monkeypatch.setattr("orthograd.lab.runs.run.replayed", lambda forward: forward)
-        assert diagnosed(config, task, trained.model) == by_graph
+        by_graph = diagnosed(config, task, trained.model, gpu)
+        monkeypatch.setattr(gpu, "replayed", lambda forward: forward)
+        assert diagnosed(config, task, trained.model, gpu) == by_graph
         assert all(torch.equal(value, state[key]) for key, value in trained.model.state_dict().items())
     kinds = {row["kind"] for row in by_graph["parameters"].values()}
     assert {"rows invariant", "part of outputs", "function"} <= kinds
 
 
-def test_the_pack_is_one_that_was_tried():
-    with precision("tf32"):
-        assert fastest_pack(dataclasses.replace(ON_GPU, precision="tf32")) in SIZES
+def test_the_fastest_concurrency_is_one_that_was_tried():
+    with GPU("tf32") as gpu:
+        assert gpu.fastest_concurrency(dataclasses.replace(ON_GPU, precision="tf32")) in SIZES
+
+
+def test_a_run_that_is_given_no_gpu_opens_its_own_and_ends_in_the_same_bits(tmp_path):
+    config = dataclasses.replace(ON_GPU, precision="tf32", arm="orthograd").as_dict()
+    (own,) = execute([config], run, Store(tmp_path / "own"), executor=InProcess())
+    with GPU("tf32") as gpu:
+        (given,) = execute([config], partial(run, gpu=gpu), Store(tmp_path / "given"), executor=InProcess())
+    assert own["losses"] == given["losses"]
+    assert own["files"] == given["files"]

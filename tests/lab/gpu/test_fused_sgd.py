@@ -46,7 +46,7 @@ def set_gradients(tensors, gradients, *, is_watched):
 @pytest.fixture(params=[False, True], ids=["measured by the step", "watched"])
 def is_watched(request, monkeypatch):
     """Whether gradients are measured beside the pass that makes them; of any size."""
-    monkeypatch.setattr("orthograd.lab.gpu.watch.LARGE", 1)
+    monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", 1)
     return request.param
 
 
@@ -208,7 +208,7 @@ def assert_projected(weight, gradient, *, is_watched):
     ours = weight.clone().to(DEVICE).requires_grad_()
     optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options())
     set_gradients([ours], [gradient], is_watched=is_watched)
-    assert (optimizer._watch.correction_of(ours, ours.grad) is not None) == is_watched
+    assert (optimizer._statistics.correction_of(ours, ours.grad) is not None) == is_watched
     optimizer.step()
     found = optimizer.state[ours]["momentum_buffer"].double().cpu()
     wanted = orthogonal_gradient(gradient.double(), weight.double())

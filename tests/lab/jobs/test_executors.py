@@ -13,7 +13,7 @@ from orthograd.lab.jobs.files import StoreError
 from orthograd.lab.jobs.jobs import ExperimentError, Grid
 from orthograd.lab.jobs.processes import ProcessPool, available_cores
 from orthograd.lab.jobs.store import Store
-from orthograd.lab.runs.packed import PackedGPU
+from orthograd.lab.runs.concurrent import ConcurrentRuns
 from tests.lab.jobs import toy_runs
 from tests.patience import PATIENCE
 
@@ -45,7 +45,7 @@ def test_a_failing_run_is_named_and_does_not_stop_the_others(store):
 
 @pytest.mark.parametrize(
     "executor",
-    [InProcess(), pytest.param(ProcessPool(2), marks=pytest.mark.slow), PackedGPU(2)],
+    [InProcess(), pytest.param(ProcessPool(2), marks=pytest.mark.slow), ConcurrentRuns(2)],
     ids=lambda it: type(it).__name__,
 )
 def test_why_a_run_failed_is_beside_it_until_it_is_finished(store, executor):

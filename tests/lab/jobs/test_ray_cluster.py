@@ -17,7 +17,7 @@ from orthograd.lab.jobs.cluster.node import local_store
 from orthograd.lab.jobs.executors import InProcess, execute
 from orthograd.lab.jobs.jobs import ExperimentError, Grid
 from orthograd.lab.jobs.store import Store
-from orthograd.lab.runs.packed import PackedGPU
+from orthograd.lab.runs.concurrent import ConcurrentRuns
 from orthograd.lab.runs.run import run
 from orthograd.lab.training.config import Config
 from tests.lab.jobs import toy_runs
@@ -229,5 +229,5 @@ def test_two_runs_share_a_gpu(tmp_path, store):
     records = execute(grid, run, store, executor=executor, on_event=told.append)
     kinds = [event.kind for event in told if event.kind in ("started", "finished")]
     assert kinds[:2] == ["started", "started"], "one waited for the other"
-    alone = execute(grid, run, Store(tmp_path / "alone"), executor=PackedGPU(1))
+    alone = execute(grid, run, Store(tmp_path / "alone"), executor=ConcurrentRuns(1))
     assert [record["losses"] for record in records] == [record["losses"] for record in alone]

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from orthograd.lab.gpu.precision import autocast, precision
+from orthograd.lab.gpu.compilation import autocast
+from orthograd.lab.gpu.gpu import GPU
 from orthograd.lab.kernels import layers as module
 from orthograd.lab.kernels.eligible import backward_ways, is_convolution_fused
 from orthograd.lab.kernels.layers import convolved
@@ -92,9 +93,9 @@ def test_the_same_bits_every_time(shape, dtype):
 
 def test_float32_is_left_to_pytorch_where_it_is_to_be_exact():
     layer, x, _ = made(*SHAPES[0], torch.float32)
-    with precision("tf32"):
+    with GPU("tf32"):
         assert is_convolution_fused(layer, x)
-    with precision("float32"):
+    with GPU("float32"):
         assert not is_convolution_fused(layer, x)
 
 
@@ -149,7 +150,7 @@ def test_a_network_has_slopes_as_near_to_those_in_float64_as_with_cudnn(network,
         images = images.contiguous(memory_format=torch.channels_last)
         if dtype == torch.float64:
             model, images = model.double(), images.double()
-        with precision(name), autocast("float32" if dtype == torch.float64 else name):
+        with GPU(name), autocast("float32" if dtype == torch.float64 else name):
             functional.cross_entropy(model(images).float(), torch.arange(16, device="cuda") % 10).backward()
         return [parameter.grad.double() for parameter in model.parameters()]
 

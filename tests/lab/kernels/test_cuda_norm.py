@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from orthograd.lab.gpu.compilation import forward
-from orthograd.lab.gpu.precision import precision
+from orthograd.lab.gpu.gpu import GPU
 from orthograd.lab.kernels import layers as module
 from orthograd.lab.kernels.eligible import is_norm_fused
 from orthograd.lab.kernels.layers import norm_relu, sum_norm_relu
@@ -114,7 +114,7 @@ def test_a_network_is_judged_as_near_to_float64_as_by_pytorch(network, name, mon
     for part, name_of_it in ((fused_norm, "_judged"), (fused_convolution, "judged")):
         watch(part, name_of_it, calls, monkeypatch)
     compute = forward(Config(device="cuda", precision=name), is_compiled=False)
-    with precision(name):
+    with GPU(name):
         ours = compute(model.eval(), images)
         assert len(calls) == len(norms)
         monkeypatch.setattr(module, "is_norm_fused", lambda norm, x, plus=None: False)
@@ -158,7 +158,7 @@ def test_a_network_has_slopes_as_near_to_those_in_float64_as_pytorch_finds(netwo
         torch.manual_seed(0)
         model = network((3, 32, 32), 10).to("cuda", dtype).to(memory_format=torch.channels_last)
         images = values(16, 3, 32, 32).detach().to(dtype)
-        with precision("float32"):
+        with GPU("float32"):
             functional.cross_entropy(model(images), torch.arange(16, device="cuda") % 10).backward()
         return [parameter.grad.double() for parameter in model.parameters()]
 

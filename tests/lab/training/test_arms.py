@@ -13,7 +13,7 @@ from orthograd.lab.networks import MODELS
 from orthograd.lab.training.arms import ARMS, KINDS, LAYERS, Arm
 from orthograd.lab.training.config import Config
 from orthograd.lab.training.layers import parameters_of
-from orthograd.lab.training.objective import loss, optimizer_of
+from orthograd.lab.training.steps import loss, optimizer_of
 
 
 def test_arms_can_be_read_without_torch():

@@ -15,9 +15,9 @@ from orthograd.lab.data import Dataset, digits
 from orthograd.lab.jobs.files import as_file
 from orthograd.lab.jobs.record import difference
 from orthograd.lab.networks import MODELS
-from orthograd.lab.runs.training import train
 from orthograd.lab.training.config import Config
 from orthograd.lab.training.fingerprint import fingerprint
+from orthograd.lab.training.loop import train
 from orthograd.lab.training.task import Task
 
 IMAGES = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0))

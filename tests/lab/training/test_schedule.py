@@ -10,9 +10,9 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from orthograd.lab.jobs.files import config_hash
-from orthograd.lab.runs.training import train
 from orthograd.lab.training.config import Config
-from orthograd.lab.training.objective import optimizer_of, set_rate
+from orthograd.lab.training.loop import train
+from orthograd.lab.training.steps import optimizer_of, set_rate
 from orthograd.lab.training.task import Task
 from tests.lab.training.test_training import Memory, weights
 
@@ -32,7 +32,7 @@ def test_rates_are_those_of_torch():
 
 def test_epochs_are_taken_at_their_rates(monkeypatch):
     seen = []
-    monkeypatch.setattr("orthograd.lab.runs.training.set_rate", lambda optimizer, rate: seen.append(rate))
+    monkeypatch.setattr("orthograd.lab.training.loop.set_rate", lambda optimizer, rate: seen.append(rate))
     fixed = train(FALLING, Task.of(FALLING))
     assert seen == [FALLING.rate_in(epoch) for epoch in range(4)]
     monkeypatch.undo()

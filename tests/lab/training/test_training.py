@@ -13,14 +13,12 @@ from torch import nn
 
 from orthograd import calibration
 from orthograd.lab.data import DATASETS, Dataset
-from orthograd.lab.gpu.precision import ensured, precision
 from orthograd.lab.runs.prediction import predicted
-from orthograd.lab.runs.training import train
 from orthograd.lab.training.arms import ARMS, arm_named
+from orthograd.lab.training.batches import Draws, prepared
 from orthograd.lab.training.config import Config
-from orthograd.lab.training.draws import Draws
-from orthograd.lab.training.objective import loss, optimizer_of
-from orthograd.lab.training.preparation import prepared
+from orthograd.lab.training.loop import train
+from orthograd.lab.training.steps import loss, optimizer_of
 from orthograd.lab.training.task import Task, initial_model
 
 QUICK = Config(epochs=4)
@@ -258,26 +256,3 @@ def test_held_out_images_have_every_class_though_the_data_are_sorted():
         task = Task.of(dataclasses.replace(QUICK, dataset="sorted"))
     assert task.held_out_labels.bincount().min() > 1600
     assert len(task.held_out_labels) == 5000
-
-
-@pytest.fixture
-def products_in_tf32():
-    """As the environment of a container may have it."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    yield
-    torch.backends.cuda.matmul.allow_tf32 = before
-
-
-@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
-def test_a_precision_is_set_whatever_was_before_and_taken_back(name, products_in_tf32):
-    other = "float32" if name != "float32" else "tf32"
-    for setting in (precision, ensured):
-        with setting(name), ensured(name):
-            assert not torch.backends.cuda.matmul.allow_tf32
-            assert torch.backends.cudnn.allow_tf32 == (name != "float32")
-            assert torch.backends.cudnn.deterministic
-            refused = pytest.raises(ValueError, match=f"expected a run in {name}, .* got one in {other}")
-            with refused, ensured(other):
-                pass
-        assert torch.backends.cuda.matmul.allow_tf32

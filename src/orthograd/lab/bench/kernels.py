@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import torch
 
-from ..gpu.precision import precision
-from ..gpu.slots import SLOTS
+from ..gpu.gpu import GPU
 from ..training.arms import arm_named
+from ..training.batches import Draws
 from ..training.config import Config
-from ..training.draws import Draws
 from ..training.task import Task
 from .claim import Claim
 
@@ -47,7 +46,7 @@ KINDS = {
 
 def step_by_kind(config: Config, task: Task) -> Iterator[Claim]:
     """Microseconds of kernels in a step of one run by itself, each kind for itself."""
-    with precision(config.precision), SLOTS.lent(config, task) as slot:
+    with GPU(config.precision) as gpu, gpu.slot(config, task) as slot:
         generator = torch.Generator().manual_seed(0)
         draws = Draws.of(config, arm_named(config.arm), len(task.labels), generator)
         slot.epoch(draws)

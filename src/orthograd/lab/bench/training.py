@@ -18,14 +18,13 @@ from torch.utils.data import Dataset as Source
 
 from ..data import Dataset, corruption
 from ..data.cifar10 import DEVIATION, MEAN
-from ..gpu.packing import Packs, epoch_of_all
-from ..gpu.precision import precision
-from ..gpu.slots import SLOTS, Slot
+from ..gpu.concurrency import Trials, epoch_of_all
+from ..gpu.gpu import GPU
+from ..gpu.slot import Slot
 from ..runs.prediction import logits
 from ..training.arms import arm_named
+from ..training.batches import Draws, cropped
 from ..training.config import RECIPES, Config
-from ..training.draws import Draws
-from ..training.preparation import cropped
 from ..training.task import Task, initial_model
 from .claim import Claim, interleaved, ratios
 from .convolutions import convolutions_alone
@@ -35,24 +34,25 @@ from .peers import per_tensor_loop
 ARMS = "baseline", "orthograd"
 EPOCH = 5000  # images: a tenth of CIFAR-10
 SETS, ROUNDS = 6, 7
-"""Of packs that are compared, since what is luck in one, such as where its memory lies, stays as long as it does; and
-of turns that each has. If luck alone tells sets apart, the true median is between the ends of six in 31 of 32 cases."""
+"""Sets of concurrent runs that are compared, since what is luck in one, such as where its memory lies, stays as long as
+it does; and turns that each has. If luck alone tells sets apart, the true median is between the ends of six in 31 of 32
+cases."""
 REACH = {("resnet18", "tf32"): EPOCH / 30_000, ("resnet18", "bf16"): EPOCH / 60_000, ("wide_resnet28_10", "bf16"): 0.45}
 RECIPE = dataclasses.replace(RECIPES["cifar10"], device="cuda", precision="tf32")
 
 
 def training_speed() -> Iterator[Claim]:
-    """Seconds for an epoch of a run: in packs, what ⊥Grad adds in the fastest, and plain; and where a step's go."""
+    """Seconds for an epoch of a run: concurrent, what ⊥Grad adds where that is fastest, and plain; and by kernels."""
     task = noise()
     for (model, name), reach in REACH.items():
         config = dataclasses.replace(RECIPE, model=model, precision=name)
-        with precision(name):
-            packs = Packs(config, task).seconds_a_run
-            size = min(packs, key=packs.__getitem__)
-            sets = sorted((_seconds_by_arm(config, task, size, turn) for turn in range(SETS)), key=_overhead)
+        with GPU(name) as gpu:
+            trials = Trials(gpu, config, task).seconds_a_run
+            size = min(trials, key=trials.__getitem__)
+            sets = sorted((_seconds_by_arm(gpu, config, task, size, turn) for turn in range(SETS)), key=_overhead)
             seconds = sets[SETS // 2]  # of the two in the middle, the one in which ⊥Grad costs more
             alone, by_cudnn = (convolutions_alone(config, task, size=size, only_cudnn=each) for each in (False, True))
-        others = {f"{size} at once": found for size, found in packs.items()}
+        others = {f"{size} at once": value for size, value in trials.items()}
         for arm in ARMS:
             if name == "tf32":
                 others["plain loop"] = _plain_epoch(dataclasses.replace(config, arm=arm), task)
@@ -62,19 +62,18 @@ def training_speed() -> Iterator[Claim]:
         yield Claim(f"⊥Grad's epoch over SGD's, {model}, {name}", _overhead(seconds), 1.03, ends)
         yield Claim(f"convolutions alone in an epoch of {model}, {name}, s a run", alone, others={"cuDNN": by_cudnn})
         yield from step_by_kind(dataclasses.replace(config, arm="orthograd"), task)
-        SLOTS.drop()
 
 
 def _overhead(seconds: dict[str, float]) -> float:
     return float(ratios(seconds, "baseline")["orthograd"])
 
 
-def _seconds_by_arm(config: Config, task: Task, size: int, turn: int) -> dict[str, float]:
-    """For an epoch of a run in a new pack of plain ones and in one of ⊥Grad's."""
-    SLOTS.drop()
+def _seconds_by_arm(gpu: GPU, config: Config, task: Task, size: int, turn: int) -> dict[str, float]:
+    """For an epoch of a run, among new concurrent ones of SGD and among those of ⊥Grad."""
+    gpu.drop_slots()
     with ExitStack() as lent:
-        packs = {arm: new_pack(config, arm, task, size, lent) for arm in turned(ARMS, turn)}
-        return seconds_in_turns(packs, task)
+        runs = {arm: concurrent_slots(gpu, config, arm, task, size, lent) for arm in turned(ARMS, turn)}
+        return seconds_in_turns(runs, task)
 
 
 def turned(names: Sequence[str], turn: int) -> list[str]:
@@ -83,17 +82,17 @@ def turned(names: Sequence[str], turn: int) -> list[str]:
     return [*names[first:], *names[:first]]
 
 
-def new_pack(config: Config, arm: str, task: Task, size: int, lent: ExitStack) -> list[Slot]:
+def concurrent_slots(gpu: GPU, config: Config, arm: str, task: Task, size: int, lent: ExitStack) -> list[Slot]:
     """So many runs, ready to train side by side, until what was lent is given back."""
-    return [lent.enter_context(SLOTS.lent(dataclasses.replace(config, arm=arm), task)) for _ in range(size)]
+    return [lent.enter_context(gpu.slot(dataclasses.replace(config, arm=arm), task)) for _ in range(size)]
 
 
-def seconds_in_turns(packs: Mapping[str, list[Slot]], task: Task) -> dict[str, float]:
-    """For an epoch of a run in each of the packs, which take turns."""
+def seconds_in_turns(slots: Mapping[str, list[Slot]], task: Task) -> dict[str, float]:
+    """For an epoch of a run by each name, whose concurrent runs take turns with those of the others."""
     draws = Draws.of(RECIPE, arm_named(RECIPE.arm), len(task.labels), torch.Generator().manual_seed(0))
-    contenders = {name: partial(epoch_of_all, slots, draws) for name, slots in packs.items()}
+    contenders = {name: partial(epoch_of_all, own, draws) for name, own in slots.items()}
     seconds = interleaved(contenders, rounds=ROUNDS, settle=torch.cuda.synchronize)
-    return {name: found / len(packs[name]) for name, found in seconds.items()}
+    return {name: value / len(slots[name]) for name, value in seconds.items()}
 
 
 def judging_speed() -> Iterator[Claim]:
@@ -119,7 +118,7 @@ def judging_speed() -> Iterator[Claim]:
         def answers(config: Config = config, model: torch.nn.Module = model) -> list[Tensor]:
             return [logits(model, data, part, config, is_compiled=True) for part in sets]
 
-        with precision(name):
+        with GPU(name):
             answers()
             yield Claim(f"ResNet-18 judges them, {name}, s", _seconds(answers), 5)
 

@@ -14,8 +14,8 @@ from ..jobs.files import read_object
 from ..jobs.jobs import Grid
 from ..jobs.record import CONFIG, SAME_EACH_TIME, Fingerprint, difference, fingerprint_of
 from ..jobs.store import RunFolder, Store
-from ..runs.judgement import check_shifts
-from ..runs.training import train
+from ..runs.prediction import check_shifts
+from ..runs.run import device_of, training
 from ..training.arms import arm_named
 from ..training.config import Config
 from ..training.fingerprint import fingerprint
@@ -102,13 +102,16 @@ def _known(run: RunFolder) -> Fingerprint:
 
 
 def seconds_per_run(config: Config) -> float:
-    """About how long a run takes: all epochs, estimated from a few batches, once warm."""
+    """About how long a run takes: all epochs, estimated from a few batches, on its device and in its precision."""
     whole = Task.of(config)
     task = _first(whole, TIMED * config.batch_size)
-    train(dataclasses.replace(config, epochs=1), task)
-    started = time.perf_counter()
-    train(dataclasses.replace(config, epochs=2), task)
-    return (time.perf_counter() - started) / 2 * config.epochs * len(whole.labels) / len(task.labels)
+    with device_of(config) as gpu:
+        with training(dataclasses.replace(config, epochs=1), task, gpu):
+            pass  # the first epoch warms up
+        started = time.perf_counter()
+        with training(dataclasses.replace(config, epochs=2), task, gpu):
+            seconds = time.perf_counter() - started
+    return seconds / 2 * config.epochs * len(whole.labels) / len(task.labels)
 
 
 def _first(task: Task, count: int) -> Task:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,16 +11,19 @@ from torch import Tensor, nn
 
 from ..training.arms import Arm
 from ..training.config import Config
-from ..training.objective import loss
-from .precision import autocast
+from ..training.steps import loss
 
 Network = Callable[[Tensor], Tensor]
 Compute = Callable[[Network, Tensor, Tensor, Arm], Tensor]
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
 FORMS = 256
-SETTING_UP = threading.RLock()
-"""Held while something is compiled or captured: one at a time in a process."""
+
+
+def autocast(precision: str) -> torch.autocast:
+    """Operations in bfloat16 where that is safe, if that is the precision."""
+    # Without its cache, which would outlive a captured graph.
+    return torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
 
 
 def forward_and_loss(config: Config, *, is_compiled: bool) -> Compute:
@@ -66,7 +68,7 @@ def _not_compiled() -> tuple[type[Exception], ...]:
     return known.BackendCompilerFailed, getattr(known, "ShortenTraceback", known.BackendCompilerFailed)
 
 
-@lru_cache
+@lru_cache  # of the process, as what torch.compile keeps is: it compiles a function anew when that is made anew
 def _compiled_loss(name: str) -> Callable[[Network, Tensor, Tensor, float, float], Tensor]:
     """One for each precision: arms with the same loss, and all networks of a kind, share what it compiles."""
 
@@ -83,8 +85,8 @@ def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def compute(*arguments: object) -> Tensor:
         _allow_many_forms()
-        found: Tensor = fused(*arguments)
-        return found
+        result: Tensor = fused(*arguments)
+        return result
 
     return compute
 
@@ -110,6 +112,6 @@ def _forward(name: str) -> Forward:
     return compute
 
 
-@lru_cache
+@lru_cache  # of the process, like `_compiled_loss`
 def _compiled_forward(name: str) -> Forward:
     return _compiled(_forward(name))

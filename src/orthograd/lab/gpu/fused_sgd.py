@@ -18,8 +18,7 @@ from ...options import Options
 from ...partition import Partition, Where
 
 if TYPE_CHECKING:
-    from .stepping import Stepped, StepPlan
-    from .watch import Watch
+    from .step_plan import BackwardStatistics, Stepped, StepPlan
 
 
 class FusedSGD(SGD):
@@ -47,7 +46,7 @@ class FusedSGD(SGD):
         segments = Partition(options, where).segments(self.param_groups).get(options, []) if options else []
         projected = [parameter for segment in segments for parameter in segment]
         self._projected = {id(parameter) for parameter in projected}
-        self._watch = self._watching(projected) if projected else None
+        self._statistics = self._measured_in_backward(projected) if projected else None
         self._last: tuple[Any, StepPlan] | None = None
         self._captured: list[StepPlan] = []
 
@@ -68,29 +67,29 @@ class FusedSGD(SGD):
         (group,) = self.param_groups
         if unknown := [name for name in ("nesterov", "maximize", "dampening") if group[name]]:
             raise ValueError(f"expected plain momentum, got {', '.join(unknown)}")
-        tensors = [found for parameter in group["params"] if (found := self._stepped(parameter)) is not None]
-        if self._watch:
-            self._watch.join()
+        tensors = [stepped for parameter in group["params"] if (stepped := self._stepped(parameter)) is not None]
+        if self._statistics:
+            self._statistics.join()
         if tensors:
             self._plan_for(tensors, group["lr"], group["momentum"], group["weight_decay"]).step_()
         return loss
 
-    def _watching(self, projected: Iterable[Tensor]) -> Watch:
-        from .watch import Watch  # with Triton, which is heavy, and absent where there is no CUDA
+    def _measured_in_backward(self, projected: Iterable[Tensor]) -> BackwardStatistics:
+        from .step_plan import BackwardStatistics  # with Triton, which is heavy, and absent where there is no CUDA
 
         leaves = {parameter: self._copies.get(parameter, parameter) for parameter in projected}
-        return Watch(leaves, renormalize=self._options is None or self._options.renormalize)
+        return BackwardStatistics(leaves, renormalize=self._options is None or self._options.renormalize)
 
     def _stepped(self, parameter: Tensor) -> Stepped | None:
         """All that belongs to a parameter, in the order of its memory; None if it has no gradient."""
-        from .stepping import Stepped
+        from .step_plan import Stepped
 
         copy, state = self._copies.get(parameter), self.state[parameter]
         gradient = (parameter if copy is None else copy).grad
         if gradient is None:
             return None
         is_projected = id(parameter) in self._projected
-        correction = self._watch.correction_of(parameter, gradient) if self._watch else None
+        correction = self._statistics.correction_of(parameter, gradient) if self._statistics else None
         if flattened(gradient, parameter) is None:
             gradient = torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
         if state.get("momentum_buffer") is None:  # as torch leaves it before the first step
@@ -99,7 +98,7 @@ class FusedSGD(SGD):
 
     def _plan_for(self, tensors: list[Stepped], rate: float | Tensor, momentum: float, decay: float) -> StepPlan:
         """The last one where all lies as it did; while a graph is captured a new one, which is kept for its replays."""
-        from .stepping import StepPlan
+        from .step_plan import StepPlan
 
         is_captured = is_capturing()
         places = [tensor.data_ptr() for each in tensors for tensor in each[:4] if tensor is not None]

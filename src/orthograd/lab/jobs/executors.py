@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from .files import Config
+from .files import JsonObject
 from .jobs import Agenda, Event, ExperimentError, Failure, Grid, Job, OnEvent, Run, attempt
 from .store import Store
 
@@ -38,7 +38,7 @@ class InProcess:
 
 
 def execute(
-    configs: Iterable[Config],
+    configs: Iterable[JsonObject],
     run: Run,
     store: Store,
     *,

@@ -20,10 +20,10 @@ class StoreError(FileError):
     """A file of a store is not what it must be; the message begins with its path."""
 
 
-Config = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
-def config_hash(config: Config) -> str:
+def config_hash(config: JsonObject) -> str:
     """First 16 hex digits of the SHA-256 of the config's canonical JSON.
 
     >>> config_hash({"arm": "sgd", "seed": 1}) == config_hash({"seed": 1, "arm": "sgd"})
@@ -44,12 +44,12 @@ def canonical_json(data: Any, *, name: str = "data") -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def plain_copy(config: Config) -> Config:
+def plain_copy(config: JsonObject) -> JsonObject:
     """The config as it will be read from its file, sharing nothing with what was given."""
     if not isinstance(config, dict):
         raise TypeError(f"expected a config as a dict, got {config!r}")
     refuse_other_than_json(config, "config")
-    copy: Config = json.loads(json.dumps(config))
+    copy: JsonObject = json.loads(json.dumps(config))
     return copy
 
 

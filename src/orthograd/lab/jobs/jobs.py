@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from .files import Config, config_hash, plain_copy
+from .files import JsonObject, config_hash, plain_copy
 from .store import RunFolder, Store
 
 
@@ -19,12 +19,12 @@ from .store import RunFolder, Store
 class Plan:
     """The configs of a grid by what a store has of them, each in the order of the grid."""
 
-    finished: list[Config]
-    resumable: list[Config]
-    missing: list[Config]
+    finished: list[JsonObject]
+    resumable: list[JsonObject]
+    missing: list[JsonObject]
 
 
-class Grid(Sequence[Config]):
+class Grid(Sequence[JsonObject]):
     """An ordered list of configs, no two of them equal.
 
     >>> grid = Grid.product({"epochs": 3}, arm=["sgd", "orthograd"], seed=[0, 1])
@@ -32,7 +32,7 @@ class Grid(Sequence[Config]):
     (4, {'epochs': 3, 'arm': 'sgd', 'seed': 1})
     """
 
-    def __init__(self, configs: Iterable[Config]) -> None:
+    def __init__(self, configs: Iterable[JsonObject]) -> None:
         self._configs = [plain_copy(config) for config in configs]
         places: dict[str, int] = {}
         for i, config in enumerate(self._configs):
@@ -41,7 +41,7 @@ class Grid(Sequence[Config]):
                 raise ValueError(f"expected different configs, got the same at {first} and {i}: {config}")
 
     @classmethod
-    def product(cls, base: Config, **axes: Iterable[Any]) -> Grid:
+    def product(cls, base: JsonObject, **axes: Iterable[Any]) -> Grid:
         """Every combination of the axes' values on top of base; the last axis changes fastest."""
         if taken := sorted(set(base) & set(axes)):
             raise ValueError(f"expected axes that are not in base, got {', '.join(taken)} in both")
@@ -59,7 +59,7 @@ class Grid(Sequence[Config]):
                 (plan.resumable if run.is_resumable else plan.missing).append(config)
         return plan
 
-    def __iter__(self) -> Iterator[Config]:
+    def __iter__(self) -> Iterator[JsonObject]:
         return iter(self._configs)
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Event:
     """
 
     kind: Kind
-    config: Config
+    config: JsonObject
     progress: dict[str, Any] = field(default_factory=dict)
     error: str = ""
 
@@ -100,7 +100,7 @@ class Event:
 class Failure:
     """A run that raised, or whose worker died, why, and the file that says so in the run's folder."""
 
-    config: Config
+    config: JsonObject
     error: str
     file: Path | None = None
 
@@ -122,7 +122,7 @@ class ExperimentError(Exception):
 
 
 Report = Callable[[dict[str, Any]], None]
-Run = Callable[[Config, RunFolder, Report], dict[str, Any]]
+Run = Callable[[JsonObject, RunFolder, Report], dict[str, Any]]
 OnEvent = Callable[[Event], None]
 
 
@@ -132,7 +132,7 @@ class Job:
 
     run: Run
     store: Path
-    config: Config
+    config: JsonObject
 
 
 def attempt(job: Job, on_event: OnEvent) -> Event:

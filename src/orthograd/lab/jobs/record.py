@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ..files import naming, write
-from .files import Config, StoreError, as_file, canonical_json, config_hash, read_object, sha256
+from .files import JsonObject, StoreError, as_file, canonical_json, config_hash, read_object, sha256
 
 CONFIG, RECORD, CHECKPOINT, FAILURE = "config.json", "record.json", "checkpoint.safetensors", "failure.txt"
 OURS = ("config", "hash", "files", "sha256")
 
 
-def write_record(folder: Path, config: Config, reported: dict[str, Any]) -> dict[str, Any]:
+def write_record(folder: Path, config: JsonObject, reported: dict[str, Any]) -> dict[str, Any]:
     """Write what the run reports, beside its config and the sizes and hashes of its tensors."""
     if not isinstance(reported, dict):
         raise TypeError(f"expected what the run reports as a dict, got {reported!r}")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import files
 from .checkpoints import Checkpoints
-from .files import Config, StoreError, as_bytes, as_file, config_hash, plain_copy, read
+from .files import JsonObject, StoreError, as_bytes, as_file, config_hash, plain_copy, read
 from .record import CHECKPOINT, CONFIG, FAILURE, RECORD, check_config, read_record, verify_hashes, write_record
 
 
@@ -36,7 +36,7 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r})"
 
-    def get(self, config: Config) -> RunFolder:
+    def get(self, config: JsonObject) -> RunFolder:
         """The folder of the run with this config, on the disk or not yet."""
         return RunFolder(self.folder, config)
 
@@ -54,7 +54,7 @@ class Store:
 class RunFolder:
     """One run of a store. Anyone may read it; only who has claimed it may write."""
 
-    def __init__(self, store: Path, config: Config) -> None:
+    def __init__(self, store: Path, config: JsonObject) -> None:
         self.config = plain_copy(config)
         self.hash = config_hash(self.config)
         self.path = Path(store) / self.hash

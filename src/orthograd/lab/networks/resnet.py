@@ -95,7 +95,7 @@ class ResNet(nn.Module):
 
     @property
     def has_own_kernels(self) -> bool:
-        """Whether kernels of ours train and judge it on a GPU, so that compiling it is not worth while."""
+        """Whether kernels of ours train and evaluate it on a GPU, so that compiling it is not worth while."""
         return has_triton()
 
     def forward(self, images: Tensor) -> Tensor:

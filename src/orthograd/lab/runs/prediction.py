@@ -1,43 +1,46 @@
-"""What a trained network says of the images that it is judged by."""
+"""What a trained network predicts for the images that it is evaluated on: clean, and shifted at five severities."""
 
 from __future__ import annotations
 
-from functools import partial
-from threading import Lock
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, partial
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 
-from ..data import Dataset
-from ..gpu.compilation import SETTING_UP, forward
-from ..gpu.slots import SLOTS, is_full, make_kernels, network_on_gpu
+from ..data import SEVERITIES, SHIFTS, Dataset, cifar10c, corruption, shifted
+from ..gpu.compilation import forward
+from ..gpu.gpu import GPU
+from ..gpu.slot import is_full, make_kernels, network_on_gpu
 from ..training.config import Config
 from ..training.task import Task
-from .judgement import judged_by
 
+Images = tuple[str, Tensor]
 BATCH = {"cpu": 1024, "cuda": 5000}
-# Runs that began together end together: one after another they fall out of step, and some train while one is judged.
-_ONE_AT_A_TIME = Lock()
 
 
 @torch.no_grad()
-def predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor]:
+def predicted(model: nn.Module, task: Task, config: Config, gpu: GPU | None = None) -> dict[str, Tensor]:
     """Logits and labels, on the CPU: of clean test images, of every shift at every severity, of held-out images."""
     try:
-        return _predicted(model, task, config)
+        return _predicted(model, task, config, gpu)
     except RuntimeError as error:
-        if config.device == "cpu" or not is_full(error):
+        if gpu is None or not is_full(error):
             raise
-    with SETTING_UP:
-        SLOTS.drop()  # networks that nobody trains make room
-    return _predicted(model, task, config)
+    with gpu.setting_up:
+        gpu.drop_slots()  # networks that nobody trains make room
+    return _predicted(model, task, config, gpu)
 
 
-def _predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor]:
+def _predicted(model: nn.Module, task: Task, config: Config, gpu: GPU | None) -> dict[str, Tensor]:
     answer = partial(logits, model, task.dataset, config=config, is_compiled=config.shifts == "cifar10c")
-    with _ONE_AT_A_TIME:
-        sets = judged_by(config, task.dataset)
-        with SETTING_UP:  # the first set may have to compile
+    one_at_a_time: AbstractContextManager[object] = gpu.evaluating if gpu else nullcontext()
+    setting_up: AbstractContextManager[object] = gpu.setting_up if gpu else nullcontext()
+    with one_at_a_time:
+        sets = evaluation_images(config, task.dataset, gpu)
+        with setting_up:  # the first set may have to compile
             name, images = next(sets)
             tensors = {f"logits.{name}": answer(images)}
         tensors |= {f"logits.{name}": answer(images) for name, images in sets}
@@ -49,13 +52,13 @@ def _predicted(model: nn.Module, task: Task, config: Config) -> dict[str, Tensor
 
 
 @torch.no_grad()
-def prepare(config: Config) -> None:
-    """Do what judging networks of this kind on a GPU takes but once: kernels, and images."""
+def prepare_prediction(config: Config, gpu: GPU) -> None:
+    """Do what evaluating networks of this kind on a GPU takes but once: kernels, and images."""
     if config.shifts != "cifar10c":
         return
     data = Task.of(config).dataset
-    with torch.cuda.stream(torch.cuda.Stream()), _ONE_AT_A_TIME, SETTING_UP:
-        sets = judged_by(config, data)
+    with torch.cuda.stream(torch.cuda.Stream()), gpu.evaluating, gpu.setting_up:
+        sets = evaluation_images(config, data, gpu)
         model, (_, images) = network_on_gpu(config, data).eval(), next(sets)
         answer = partial(logits, model, data, images, config, is_compiled=True)
         make_kernels(model, answer)
@@ -69,8 +72,94 @@ def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config, *, i
     size, is_gpu = BATCH[config.device], config.device == "cuda"
     is_compiled = is_compiled and is_gpu and not getattr(model, "has_own_kernels", False)
     layout = torch.channels_last if is_gpu else torch.contiguous_format
-    found = []
+    parts = []
     for part in images.split(size):
         compute = forward(config, is_compiled=is_compiled and len(part) == size)
-        found.append(compute(model, data.normalised(part).contiguous(memory_format=layout)))
-    return torch.cat(found)
+        parts.append(compute(model, data.normalised(part).contiguous(memory_format=layout)))
+    return torch.cat(parts)
+
+
+def evaluation_images(config: Config, data: Dataset, gpu: GPU | None = None) -> Iterator[Images]:
+    """Names such as "clean" and "fog.3", and images on the run's device."""
+    yield "clean", data.test_images.to(config.device)
+    if config.shifts == "simple":
+        plain = data.test_images.float() / 255 if data.test_images.dtype == torch.uint8 else data.test_images
+        for name in SHIFTS:
+            for severity in SEVERITIES:
+                yield f"{name}.{severity}", shifted(plain, name, severity=severity).to(config.device)
+    elif config.shifts == "cifar10c":
+        if gpu is None:
+            yield from _corrupted_on_cpu(config.dataset, _Shared(data))
+        else:
+            key = config.dataset, data.name
+            yield from gpu.evaluation_images(key, partial(_corrupted, config.dataset, data, config.device))
+
+
+def source_of_shifts(config: Config) -> str:
+    """Where shifted images come from: "official" files, files "made" before, or "made" as they are needed."""
+    if config.shifts == "cifar10c" and _is_read(config.dataset):
+        return cifar10c.source() or "made"
+    return "none" if config.shifts == "none" else "made"
+
+
+class _Shared:
+    """A data set that caches like its name: runs load it anew, and its test images are always the same."""
+
+    def __init__(self, data: Dataset) -> None:
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Shared) and self.data.name == other.data.name
+
+    def __hash__(self) -> int:
+        return hash(self.data.name)
+
+
+@lru_cache(maxsize=1)  # of the process: runs on the CPU come one after another, and each needs the same images
+def _corrupted_on_cpu(dataset: str, shared: _Shared) -> list[Images]:
+    return _corrupted(dataset, shared.data, "cpu")
+
+
+def _corrupted(dataset: str, data: Dataset, device: str) -> list[Images]:
+    """The 15 corruptions of CIFAR-10-C at five severities."""
+    sets = []
+    for name, severity in _ways():
+        if _is_read(dataset):
+            images = cifar10c.load(name, severity)[0].to(device)
+        else:
+            images = corruption.corrupt(data.test_images.to(device), name, severity=severity)
+        sets.append((f"{name}.{severity}", images))
+    return sets
+
+
+def check_shifts(config: Config, data: Dataset) -> None:
+    """Refuse what a network could not be evaluated on, before it is trained."""
+    if config.shifts == "cifar10c":
+        _check_corruptions(config.dataset, _Shared(data))
+
+
+@lru_cache(maxsize=1)  # of the process: the files are the same for both methods
+def _check_corruptions(dataset: str, shared: _Shared) -> None:
+    if not _is_read(dataset):
+        images = shared.data.test_images
+        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
+            raise ValueError(
+                "corruptions: expected images of bytes (n, 3, height, width), such as cifar10, got "
+                f"{dataset} of {str(images.dtype).removeprefix('torch.')} {tuple(images.shape)}"
+            )
+        for name in corruption.CORRUPTIONS:
+            corruption.corrupt(shared.data.test_images[:1], name, severity=1)
+        return
+    for name, severity in _ways():
+        if (count := len(cifar10c.load(name, severity)[1])) != len(shared.data.test_labels):
+            expected = f"{len(shared.data.test_labels)} images under {name}, as there are test images"
+            raise ValueError(f"{cifar10c.place()}: expected {expected}, got {count}")
+
+
+def _ways() -> Iterator[tuple[str, int]]:
+    return product(corruption.CORRUPTIONS, corruption.SEVERITIES)
+
+
+def _is_read(dataset: str) -> bool:
+    """Whether corrupted images lie on the disk, as they may for CIFAR-10."""
+    return dataset == "cifar10" and cifar10c.source() is not None

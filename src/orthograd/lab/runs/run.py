@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import platform
-import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,23 +14,19 @@ from torch import Tensor, nn
 
 from ... import __version__
 from ...diagnosis import Pass, chosen_samples, recorded_diagnosis
-from ..gpu.precision import autocast, ensured
-from ..gpu.slots import make_kernels, network_on_gpu, replayed
+from ..gpu.compilation import autocast
+from ..gpu.gpu import GPU
+from ..gpu.slot import make_kernels, network_on_gpu
+from ..jobs.files import JsonObject
 from ..jobs.record import SAME_EACH_TIME, Fingerprint, difference
 from ..training.arms import arm_named
-from ..training.checkpoint import Keeper
 from ..training.config import Config
 from ..training.fingerprint import fingerprint
-from ..training.objective import loss
-from ..training.steps import one_hot
+from ..training.loop import Keeper, Report, Trained, train_by
+from ..training.steps import EagerSteps, Steps, loss, one_hot
 from ..training.task import Task, initial_model
-from .judgement import source_of_shifts
-from .measuring import BINS, measured_in
-from .prediction import predicted
-from .training import training
-
-_DIAGNOSING = threading.Lock()
-"""Held by the one run of a process that is at it: thousands of small launches, for which threads would queue."""
+from .evaluation import BINS, Helpers, evaluation_by
+from .prediction import predicted, source_of_shifts
 
 
 class Folder(Keeper, Protocol):
@@ -42,26 +37,33 @@ class Folder(Keeper, Protocol):
 
 
 def run(
-    config: dict[str, Any],
+    settings: JsonObject,
     folder: Folder,
-    report: Callable[[dict[str, Any]], None],
+    report: Report,
     *,
     expected: Fingerprint | None = None,
+    gpu: GPU | None = None,
+    helpers: Helpers | None = None,
 ) -> dict[str, Any]:
     """Train the network of a config, from its checkpoint if there is one; the record says how it went.
 
-    Where a fingerprint is expected, which all runs of a comparison share, another one is refused.
+    Args:
+        settings: A `Config` as plain data. Here it changes its form, and nowhere else in a run.
+        folder: Keeps checkpoints and predictions.
+        report: Told of each epoch.
+        expected: The fingerprint that all runs of a comparison share; a run with another one is refused.
+        gpu: The open GPU that concurrent runs share. A run on a GPU that is given none opens its own.
+        helpers: Processes that evaluate predictions; by default this one does.
     """
-    settings = Config.from_dict(config)
-    task = Task.of(settings)
-    start = fingerprint(settings, task.dataset)
+    config = Config.from_dict(settings)
+    task = Task.of(config)
+    start = fingerprint(config, task.dataset)
     if words := difference(expected or {}, start):
         raise ValueError(f"expected what the runs beside this one have, got here {words}: {SAME_EACH_TIME}")
-    exactly = ensured(settings.precision) if settings.device == "cuda" else nullcontext()
-    with exactly, training(settings, task, keeper=folder, report=report) as trained:
-        predictions = predicted(trained.model, task, settings)
+    with device_of(config, gpu) as device, training(config, task, device, keeper=folder, report=report) as trained:
+        predictions = predicted(trained.model, task, config, device)
         parameters = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
-        diagnosis = diagnosed(settings, task, trained.model)
+        diagnosis = diagnosed(config, task, trained.model, device)
     path = folder.write_tensors("predictions", predictions)
     record = {
         "evaluated": {
@@ -69,17 +71,40 @@ def run(
             "classes": predictions["logits.clean"].shape[1],
             "bins": BINS,
         },
-        **measured_in(path, predictions),
+        **evaluation_by(helpers, path, predictions),
         "losses": trained.losses,
         "weight_norm": float(parameters.double().norm()),
         "parameters": parameters.numel(),
         "fingerprint": start,
         "diagnosis": diagnosis,
         "versions": {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "hardware": hardware(settings),
-        "shifts": source_of_shifts(settings),
+        "hardware": hardware(config),
+        "shifts": source_of_shifts(config),
     }
     return record | clocks(trained.stretches)
+
+
+def device_of(config: Config, gpu: GPU | None = None) -> AbstractContextManager[GPU | None]:
+    """For a run on a GPU the one given, or one of its own that is open inside the block; None for a run on the CPU."""
+    if config.device == "cpu":
+        return nullcontext()
+    return GPU(config.precision) if gpu is None else nullcontext(gpu)
+
+
+@contextmanager
+def training(
+    config: Config, task: Task, gpu: GPU | None, *, keeper: Keeper | None = None, report: Report = lambda _: None
+) -> Iterator[Trained]:
+    """Train to the last epoch: see `train_by`. On a GPU the network is there for the block alone.
+
+    A new slot captures the CUDA graphs of its steps before it is lent: `Slot.capture`.
+    """
+    begun = time.time()
+    steps: AbstractContextManager[Steps] = (
+        nullcontext(EagerSteps(config, task)) if gpu is None else gpu.slot(config, task, waits=True)
+    )
+    with steps as taken:
+        yield train_by(taken, config, task, begun=begun, keeper=keeper, report=report)
 
 
 def clocks(stretches: list[list[float]]) -> dict[str, Any]:
@@ -89,32 +114,42 @@ def clocks(stretches: list[list[float]]) -> dict[str, Any]:
     return {"seconds": seconds, "stretches": stretches, "ended": ended}
 
 
-def diagnosed(config: Config, task: Task, model: nn.Module) -> dict[str, Any]:
+def diagnosed(config: Config, task: Task, model: nn.Module, gpu: GPU | None) -> dict[str, Any]:
     """Where ⊥Grad acts, before the first step and after the last, on some of the training images."""
-    if config.device != "cuda":
-        return _diagnosed(config, task, model, lambda taken: taken)
-    return _diagnosed(config, task, model, replayed)
+    if gpu is None:
+        return _diagnosed(config, task, model, nullcontext(), _as_it_is)
+    return _diagnosed(config, task, model, gpu.diagnosing, gpu.replayed)
 
 
-def prepare_diagnosis(config: Config) -> None:
+def prepare_diagnosis(config: Config, gpu: GPU) -> None:
     """Make the kernels that diagnosing networks of this kind on a GPU takes."""
     task = Task.of(config)
     model = network_on_gpu(config, task.dataset)
-    make_kernels(model, lambda: _diagnosed(config, task, model, lambda taken: taken))
+    make_kernels(model, lambda: _diagnosed(config, task, model, gpu.diagnosing, _as_it_is))
 
 
-def _diagnosed(config: Config, task: Task, model: nn.Module, repeated: Callable[[Pass], Pass]) -> dict[str, Any]:
+def _as_it_is(taken: Pass) -> Pass:
+    return taken
+
+
+def _diagnosed(
+    config: Config,
+    task: Task,
+    model: nn.Module,
+    one_at_a_time: AbstractContextManager[object],
+    repeated: Callable[[Pass], Pass],
+) -> dict[str, Any]:
     rows, arm = chosen_samples(len(task.labels)), arm_named(config.arm)
     start = initial_model(config, task.dataset).to(config.device)
     images = task.dataset.normalised(task.images[rows].to(config.device))
     targets = one_hot(task)[rows].to(config.device)
-    with _DIAGNOSING, autocast(config.precision):
+    with one_at_a_time, autocast(config.precision):
         return recorded_diagnosis(
             start, model, lambda logits, wanted: loss(arm, logits, wanted), images, targets, repeated=repeated
         )
 
 
 def hardware(config: Config) -> dict[str, Any]:
-    """What trained and judged the network."""
-    found = {"machine": platform.machine(), "threads": torch.get_num_threads()}
-    return found | {"gpu": torch.cuda.get_device_name()} if config.device == "cuda" else found
+    """What trained and evaluated the network."""
+    machine = {"machine": platform.machine(), "threads": torch.get_num_threads()}
+    return machine | {"gpu": torch.cuda.get_device_name()} if config.device == "cuda" else machine

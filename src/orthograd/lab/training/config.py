@@ -24,7 +24,7 @@ class Config:
     ``dataset`` and ``model`` are names, or import paths such as "mypackage.nets:small" of functions without
     arguments and of (shape, classes). ``labels_per_class`` 0 means all of them. ``schedule`` is what becomes of the
     learning rate: constant as in the paper, or falling to zero as half a cosine does. ``shifts`` are what a trained
-    network is judged by beside clean images. ``precision`` is that of the GPU's convolutions and products; "tf32" is
+    network is evaluated on beside clean images. ``precision`` is that of the GPU's convolutions and products; "tf32" is
     what PyTorch does by itself there. A CPU computes in float32.
     """
 

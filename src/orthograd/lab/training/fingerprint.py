@@ -21,6 +21,7 @@ PROBES = 8  # images
 
 Sketch = list[float]
 
+# Of the process: what a model's name and the data's hash stand for is the same for all of its runs.
 _NETWORKS: dict[tuple[str, str], dict[str, Any]] = {}
 _LOOKING = threading.Lock()
 
@@ -49,14 +50,14 @@ def _look_at_network(config: Config, data: Dataset) -> dict[str, Any]:
     if config.model in MODELS:
         return _start_of(config, model, data)
     other, before = initial_model(config, data), _buffers(model)
-    found = _start_of(config, other, data)
+    start = _start_of(config, other, data)
     _require_own_memory(config, model, other, before)
-    if words := difference(found, _start_of(config, model, data)):
+    if words := difference(start, _start_of(config, model, data)):
         raise ValueError(
             f"expected {config.model} to make the same network each time for the same seed, got {words}: paired runs "
             "need the same start. Draw with torch, which is seeded there, or seed what else draws (numpy, random)"
         )
-    return found
+    return start
 
 
 def _start_of(config: Config, model: nn.Module, data: Dataset) -> dict[str, Any]:

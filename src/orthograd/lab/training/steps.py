@@ -1,19 +1,64 @@
-"""The steps of an epoch, one after another. `orthograd.lab.gpu.slots` replays them from CUDA graphs."""
+"""Steps of training: their loss, their optimizer, and how they are taken, one after another.
+
+On a GPU, `orthograd.lab.gpu.slot` replays them from CUDA graphs.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
-from .arms import arm_named
+from ...optimizer import attach
+from .arms import Arm, arm_named
+from .batches import Draws, prepared
 from .config import Config
-from .draws import Draws
-from .objective import loss, optimizer_of
-from .preparation import prepared
+from .layers import confined_to, decay_groups
 from .task import Task, initial_model, seeded
+
+
+def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy with the targets' probabilities, these smoothed, or with sure samples counting (1 − p)^focus less.
+
+    References: Szegedy et al., "Rethinking the Inception Architecture", 2016; Lin et al., "Focal Loss", 2017,
+    and Mukhoti et al., "Calibrating Deep Neural Networks using Focal Loss", 2020.
+    """
+    if arm.focus:
+        log_p = logits.log_softmax(1)
+        return -(targets * (1 - log_p.exp()).pow(arm.focus) * log_p).sum(1).mean()
+    return functional.cross_entropy(logits, targets, label_smoothing=arm.smoothing)
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Go on at another rate; one that CUDA graphs read stays in its place."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
+    """The base optimizer, made orthogonal where the method says so."""
+    on_gpu, decay, rate = config.device == "cuda", config.weight_decay, rate_of(config)
+    arm = arm_named(config.arm)
+    groups = decay_groups(model, arm.decayed) if arm.decayed else [*model.parameters()]
+    if config.optimizer == "sgd":
+        optimizer: Optimizer = SGD(groups, rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
+    else:
+        optimizer = AdamW(groups, rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
+    if arm.orthogonal is not None:
+        attach(optimizer, **arm.orthogonal, where=confined_to(model, arm.only) if arm.only else None)
+    return optimizer
+
+
+def rate_of(config: Config) -> float | Tensor:
+    """The learning rate at the start. On a GPU one that is to change lies in its memory, where graphs find it."""
+    is_read = config.device == "cuda" and config.schedule != "constant"
+    return torch.tensor(config.learning_rate, device="cuda") if is_read else config.learning_rate
 
 
 class Steps(Protocol):
@@ -28,11 +73,13 @@ class Steps(Protocol):
 
 
 class EagerSteps:
-    """Steps taken as they are written."""
+    """Steps taken as they are written, on the CPU."""
 
     seconds_between_checkpoints = 0.0
 
     def __init__(self, config: Config, task: Task) -> None:
+        if config.device != "cpu":
+            raise ValueError(f"expected device cpu for a run without an open GPU, got {config.device}")
         self._config, self._task, self._arm = config, task, arm_named(config.arm)
         self._targets = one_hot(task)
         self.model = initial_model(config, task.dataset).train()

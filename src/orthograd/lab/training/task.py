@@ -19,12 +19,13 @@ from .config import Config
 HELD_OUT = 5000
 """Training images beyond the labelled few, at most, on which a temperature may be fitted."""
 
+# PyTorch has one default generator in a process, and networks draw their initial weights and dropout from it.
 _GLOBAL_RANDOM_NUMBERS = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a seed learns from and is judged by: the same for every arm, so that runs of a seed are pairs."""
+    """What a seed learns from and is evaluated on: the same for every arm, so that runs of a seed are pairs."""
 
     dataset: Dataset
     images: Tensor
@@ -35,7 +36,7 @@ class Task:
     @classmethod
     def of(cls, config: Config) -> Task:
         """The data of a config's seed."""
-        data = found(config.dataset, DATASETS, "a data set")()
+        data = function_named(config.dataset, DATASETS, "a data set")()
         if not isinstance(data, Dataset):
             raise ValueError(
                 f"expected {config.dataset} to make an orthograd.lab.data.Dataset, got {type(data).__name__}"
@@ -61,13 +62,13 @@ def _held_out(labels: Tensor, left: Tensor) -> Tensor:
 
 def check_names(config: Config) -> None:
     """Refuse a data set or a network that is not there, without making either."""
-    found(config.dataset, DATASETS, "a data set")
-    found(config.model, MODELS, "a model")
+    function_named(config.dataset, DATASETS, "a data set")
+    function_named(config.model, MODELS, "a model")
 
 
 def initial_model(config: Config, data: Dataset) -> nn.Module:
     """The network before training, which depends on the seed and not on the arm."""
-    make = found(config.model, MODELS, "a model")
+    make = function_named(config.model, MODELS, "a model")
     with seeded(config.seed):
         model = make(data.shape, data.classes)
     if not isinstance(model, nn.Module):
@@ -83,10 +84,10 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def found(name: str, known: Mapping[str, Callable[..., Any]], what: str) -> Callable[..., Any]:
+def function_named(name: str, known: Mapping[str, Callable[..., Any]], what: str) -> Callable[..., Any]:
     """The function of that name, or the one at an import path.
 
-    >>> found("math:sqrt", {}, "a function")(4.0)
+    >>> function_named("math:sqrt", {}, "a function")(4.0)
     2.0
     """
     if name in known:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import files
-from ..files import Config, StoreError, sha256
+from ..files import JsonObject, StoreError, sha256
 from ..jobs import Event
 from ..record import CHECKPOINT, CONFIG, OURS, RECORD
 from ..store import RunFolder
@@ -50,7 +50,7 @@ class Order:
 
     job: bytes
     """Pickled: it can be read only where the run's module is found, which the surroundings help with."""
-    config: Config
+    config: JsonObject
     marker: Path | None
     """A file beside the runs, which a worker sees if it shares the driver's disk; None: ship the result."""
     surroundings: Surroundings

@@ -2,39 +2,33 @@
 
 A slot is a network with its graphs. Runs that differ in nothing but their seed use it one after another, so graphs
 are captured once; several slots train side by side, each on its stream, since one small network cannot fill a GPU.
+`GPU.slot` lends them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gc
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.optim import Optimizer
 
 from ...engine.compilation import compiled_ahead
 from ...options import Options
 from ..data import Dataset
 from ..training.arms import arm_named
+from ..training.batches import Draws, byte_table, in_one_launch, prepared
 from ..training.config import Config
-from ..training.draws import Draws
 from ..training.layers import confined_to
-from ..training.objective import optimizer_of, rate_of
-from ..training.preparation import byte_table, in_one_launch, prepared
-from ..training.steps import one_hot
+from ..training.steps import one_hot, optimizer_of, rate_of
 from ..training.task import Task, initial_model
-from .compilation import SETTING_UP, forward_and_loss
+from .compilation import forward_and_loss
 from .fused_sgd import FusedSGD
-from .half_weights import HalfWeights
 
-T = TypeVar("T")
-Kind = tuple[Config, int]
 WARM_UP = 3  # steps before a capture, in which libraries set themselves up
 
 
@@ -45,6 +39,8 @@ class Slot:
     """A checkpoint takes as long as some epochs."""
 
     def __init__(self, config: Config, task: Task) -> None:
+        if not torch.cuda.is_available():
+            raise ValueError("expected a GPU for device cuda, got a machine or a PyTorch without one")
         self._config, self._arm = config, arm_named(config.arm)
         self.stream = torch.cuda.Stream()
         self.model = network_on_gpu(config, task.dataset)
@@ -64,12 +60,18 @@ class Slot:
             yield
             self.stream.synchronize()
 
-    def begin(self, config: Config, task: Task) -> None:
-        """Put the run of another seed in the place of the last one."""
+    def capture(self, config: Config, task: Task) -> None:
+        """Load the images of a run, and capture the CUDA graphs of its steps that are not there yet.
+
+        There is one for a whole batch, and one for the smaller last batch of an epoch.
+        """
         self._dataset, self._images, self._targets = task.dataset, task.images.cuda().contiguous(), one_hot(task).cuda()
         self._table = byte_table(task.dataset, self._images, self._dtype)
         size, rest = config.batch_size, len(self._targets) % config.batch_size
         self._capture(sorted({min(size, len(self._targets)), rest} - {0} - self._graphs.keys()))
+
+    def begin(self, config: Config, task: Task) -> None:
+        """Put the initial weights of a run in the place of what the last one learned, and an empty optimizer."""
         initial = initial_model(config, task.dataset).state_dict()
         for name, value in self.model.state_dict().items():
             value.copy_(initial[name])
@@ -152,70 +154,46 @@ class _Step:
     graph: torch.cuda.CUDAGraph = dataclasses.field(default_factory=torch.cuda.CUDAGraph)
 
 
-class Slots:
-    """The slots of this process, lent to one run at a time."""
+class HalfWeights:
+    """Copies of the weights of convolutions in bfloat16, that a network computes with; its own stay in float32.
 
-    def __init__(self, make: Callable[[Config, Task], Slot] = Slot) -> None:
-        self._make = make
-        self._free: dict[Kind, list[Slot]] = {}
-        self._lent = self._returned = 0
-        self._changed = threading.Condition()
+    They are cast all at once: one by one, to and fro, takes some forty launches.
+    """
 
-    @contextmanager
-    def lent(self, config: Config, task: Task, *, waits: bool = False) -> Iterator[Slot]:
-        """A slot at the beginning of the run; inside the block its stream is the current one.
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._whole = {
+            name: value for name, value in model.named_parameters() if value.ndim > 2 and value.requires_grad
+        }
+        self._half = {name: value.detach().to(torch.bfloat16).requires_grad_() for name, value in self._whole.items()}
 
-        On a full GPU a run may wait until another one gives its slot back; what holds some itself must not.
-        """
-        kind = dataclasses.replace(config, seed=0, epochs=1), len(task.labels)
-        slot = self._had(kind, config, task, waits)
-        try:
-            with slot.current():
-                yield slot
-            with self._changed:  # after an error it is not lent again
-                self._free.setdefault(kind, []).append(slot)
-        finally:
-            del slot
-            with self._changed:
-                self._lent, self._returned = self._lent - 1, self._returned + 1
-                self._changed.notify_all()
+    @property
+    def by_weight(self) -> dict[Tensor, Tensor]:
+        """Each copy by what it is a copy of."""
+        return dict(zip(self._whole.values(), self._half.values(), strict=True))
 
-    def _had(self, kind: Kind, config: Config, task: Task, waits: bool) -> Slot:
-        while True:
-            with SETTING_UP:
-                with self._changed:  # slots may come back from here on, and then there is no reason to give up
-                    lent, returned = self._lent, self._returned
-                for is_last in (False, True):
-                    try:
-                        return self._begun(kind, config, task)
-                    except RuntimeError as error:
-                        if not is_full(error) or (is_last and not (waits and lent)):
-                            raise
-                    self.drop()  # of other arms, perhaps: then there is room
-            with self._changed:  # not while setting up is held, which those that are to come back need as well
-                while self._returned == returned:
-                    self._changed.wait()
+    def __call__(self, images: Tensor) -> Tensor:
+        """The network's answer, computed with the copies."""
+        answer: Tensor = functional_call(self._model, self._half, (images.to(torch.bfloat16),))
+        return answer
 
-    def _begun(self, kind: Kind, config: Config, task: Task) -> Slot:
-        with self._changed:
-            free = self._free.get(kind)
-            slot = free.pop() if free else None
-        slot = slot or self._make(config, task)
-        with slot.current():
-            slot.begin(config, task)
-        with self._changed:
-            self._lent += 1
-        return slot
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Become what the weights are."""
+        torch._foreach_copy_([*self._half.values()], [*self._whole.values()])
 
-    def drop(self) -> None:
-        """Give the memory back of those that nobody has."""
-        with self._changed:
-            self._free.clear()
-        gc.collect()  # an optimizer and what is attached to it know each other
-        torch.cuda.empty_cache()
+    def forget_gradients(self) -> None:
+        """As an optimizer's ``zero_grad``."""
+        for copy in self._half.values():
+            copy.grad = None
 
-
-SLOTS = Slots()
+    @torch.no_grad()
+    def hand_gradients_over(self) -> None:
+        """Give their gradients to the weights, in float32."""
+        learning = [(whole, copy.grad) for whole, copy in self.by_weight.items() if copy.grad is not None]
+        for whole, _ in learning:
+            whole.grad = torch.empty_like(whole)
+        torch._foreach_copy_([whole.grad for whole, _ in learning], [gradient for _, gradient in learning])  # type: ignore[misc]
 
 
 def make_kernels(model: nn.Module, *work: Callable[[], object]) -> None:
@@ -224,27 +202,6 @@ def make_kernels(model: nn.Module, *work: Callable[[], object]) -> None:
         with compiled_ahead():
             for each in work:
                 each()
-
-
-def replayed(compute: Callable[[], T]) -> Callable[[], T]:
-    """The same as a CUDA graph: launching hundreds of small kernels anew takes longer than they do.
-
-    Results lie where the last ones lay. Not on the stream that PyTorch begins with, which has no graphs.
-    """
-    graph = torch.cuda.CUDAGraph()
-    with SETTING_UP:  # nobody waits for the whole GPU meanwhile, as `torch.cuda.graph` does first
-        compute()
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            found = compute()
-        finally:
-            graph.capture_end()
-
-    def replay() -> T:
-        graph.replay()
-        return found
-
-    return replay
 
 
 def optimizer_on_gpu(config: Config, model: nn.Module, copies: Mapping[Tensor, Tensor]) -> Optimizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from orthograd.lab.gpu.half_weights import HalfWeights
+from orthograd.lab.gpu.slot import HalfWeights
 
 
 def network():

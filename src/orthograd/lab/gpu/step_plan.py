@@ -1,17 +1,25 @@
-"""Where the tensors of a step of SGD lie on one CUDA device, and the launches that project and step at once."""
+"""The launches of a step of SGD with ⊥Grad on one CUDA device, and of what is measured before, in the backward pass.
+
+The kernels are in `step_triton.py`.
+"""
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...engine.compilation import is_capturing, launch
 from ...engine.launch import (
     SLOTS,
     TYPES,
+    WARPS,
     Launch,
     division,
     in_pinned_memory,
@@ -22,10 +30,12 @@ from ...engine.launch import (
 )
 from ...engine.plan import Pair
 from ...projection import rounding_of
-from .step_triton import StepColumn, step_kernel
+from .step_triton import StepColumn, measuring_kernel, step_kernel
 
 # Smaller than where gradients are only projected: of those tried on an H200 (`benchmarks/fused_step.py`) the quickest.
 BLOCK, SMALLEST_CHUNK = 512, 4096
+LARGE = 1 << 15
+"""Elements of a weight that is worth a launch of its own in the backward pass."""
 
 
 def chunks_of(weight: Tensor) -> tuple[int, int]:
@@ -36,7 +46,7 @@ def chunks_of(weight: Tensor) -> tuple[int, int]:
 class Stepped(NamedTuple):
     """A weight in float32, and what belongs to it; ``copy`` follows it in another dtype.
 
-    The ``correction`` by which it is projected may be known before the step: see `Watch`.
+    The ``correction`` by which it is projected may be known before the step: see `BackwardStatistics`.
     """
 
     gradient: Tensor
@@ -48,7 +58,7 @@ class Stepped(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """Whether the step has to find the correction."""
+        """Whether the step has to compute the correction."""
         return self.is_projected and self.correction is None
 
 
@@ -81,7 +91,7 @@ class StepPlan:
         self._memory: list[tuple[Tensor, Tensor]] = []
         pace = rate, momentum, decay
         made = (self._launch(kinds, own, renormalize, pace) for kinds, own in launches.items())
-        self._launches = [launch for launch in made if launch is not None]
+        self._launches = [each for each in made if each is not None]
 
     def _launch(
         self,
@@ -121,5 +131,85 @@ class StepPlan:
     def step_(self) -> None:
         """Change momenta, weights and copies in place; gradients stay as they are."""
         with on_its_device(self._device):
-            for launch in self._launches:
-                launch()
+            for each in self._launches:
+                each()
+
+
+class _Place(NamedTuple):
+    """Where a weight is measured, for as long as graphs may do it: by chunks, how many of them are, and the result."""
+
+    table: Tensor
+    counter: Tensor
+    correction: Tensor
+
+
+class _Seen(NamedTuple):
+    """Of which gradient a correction is, how often it and its weight had been changed, and if a graph computes it."""
+
+    gradient: weakref.ref[Tensor]
+    versions: tuple[int, int]
+    is_captured: bool
+
+    @classmethod
+    def now(cls, gradient: Tensor, weight: Tensor) -> _Seen:
+        return cls(weakref.ref(gradient), (gradient._version, weight._version), is_capturing())
+
+
+class BackwardStatistics:
+    """Corrections of large gradients, computed on a stream of their own while the backward pass goes on.
+
+    Gradients are still in the cache then, and kernels that memory bounds go well beside matrix products. The step would
+    have to fetch them once more, and wait for that. A graph that is captured has both streams.
+    """
+
+    def __init__(self, leaves: Mapping[Tensor, Tensor], *, renormalize: bool) -> None:
+        """Measure each weight's gradient as soon as its leaf has it: the weight itself, or its copy."""
+        self._renormalize = renormalize
+        self._stream: torch.cuda.Stream | None = None
+        self._places: dict[Tensor, _Place] = {}
+        self._seen: dict[Tensor, _Seen] = {}
+        self._pending_in_graph: bool | None = None  # whether a graph holds what was not joined yet; None: nothing
+        for weight, leaf in leaves.items():
+            if weight.numel() < LARGE:
+                continue
+            if weight.is_cuda and self._stream is None:
+                # Networks train on streams of the usual priority, of which PyTorch has 32 and then hands out the first
+                # again: what is captured on one of those may be what another network is using.
+                self._stream = torch.cuda.Stream(weight.device, priority=-1)
+            _, count = chunks_of(weight)
+            table, correction = torch.zeros(count + 1, 3, dtype=torch.float64, device=weight.device).split([count, 1])
+            self._places[weight] = _Place(table, torch.zeros((), dtype=torch.int64, device=weight.device), correction)
+            leaf.register_post_accumulate_grad_hook(partial(self._measure, weight))
+
+    def correction_of(self, weight: Tensor, gradient: Tensor) -> Tensor | None:
+        """Where that of the weight's gradient will be, if it was measured and neither has changed since."""
+        seen, now = self._seen.get(weight), _Seen.now(gradient, weight)
+        if seen is None or seen.gradient() is not gradient or seen[1:] != now[1:]:
+            return None
+        return self._places[weight].correction
+
+    def join(self) -> None:
+        """The current stream waits for all measurements."""
+        if self._stream is not None and self._pending_in_graph is is_capturing():
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+        self._pending_in_graph = None
+
+    def _measure(self, weight: Tensor, leaf: Tensor) -> None:
+        gradient = leaf.grad
+        if gradient is None or not is_eligible(Pair(gradient, weight), rows=False):
+            return
+        chunk, count = chunks_of(weight)
+        how = self._renormalize, rounding_of(gradient.dtype), BLOCK, SLOTS
+        self._seen[weight] = _Seen.now(gradient, weight)
+        with self._beside():
+            launch(
+                measuring_kernel, (count,),
+                gradient, weight, *self._places[weight], weight.numel(), chunk, *how, num_warps=WARPS,
+            )  # fmt: skip
+
+    def _beside(self) -> AbstractContextManager[object]:
+        if self._stream is None:
+            return nullcontext()
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        self._pending_in_graph = is_capturing()
+        return torch.cuda.stream(self._stream)

@@ -12,9 +12,8 @@ import torch
 
 from orthograd.lab.data import Dataset
 from orthograd.lab.training.arms import ARMS
+from orthograd.lab.training.batches import Draws, _table, byte_table, cropped, in_one_launch, prepared
 from orthograd.lab.training.config import Config
-from orthograd.lab.training.draws import Draws
-from orthograd.lab.training.preparation import _table, byte_table, cropped, in_one_launch, prepared
 
 CROPPED = Config(augmentation="crop_flip", batch_size=16)
 

@@ -14,9 +14,9 @@ from tests.lab.gpu.test_fused_sgd import DEVICE, assert_alike, fill, parameters
 
 @pytest.mark.parametrize("large", [1, 100, 10**6])
 @pytest.mark.parametrize("renormalize", [True, False])
-def test_gradients_that_were_watched_are_projected_alike(large, renormalize, monkeypatch):
+def test_gradients_measured_in_the_backward_pass_are_projected_alike(large, renormalize, monkeypatch):
     """All, some or none; of copies where there are some; over one pass, or two that are added up."""
-    monkeypatch.setattr("orthograd.lab.gpu.watch.LARGE", large)
+    monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", large)
     ours, theirs = parameters(), parameters()
     copies = {ours[i]: ours[i].detach().bfloat16().requires_grad_() for i in (0, 2)}
     fused = FusedSGD(ours, 0.1, 0.9, 0.1, options=Options(renormalize=renormalize), copies=copies)
@@ -29,7 +29,7 @@ def test_gradients_that_were_watched_are_projected_alike(large, renormalize, mon
             gradients = [other.grad.to(leaf.dtype) for leaf, other in zip(leaves, theirs, strict=True)]
             torch.autograd.backward(leaves, gradients)
         for parameter, leaf, other in zip(ours, leaves, theirs, strict=True):
-            is_seen = fused._watch.correction_of(parameter, leaf.grad) is not None
+            is_seen = fused._statistics.correction_of(parameter, leaf.grad) is not None
             assert is_seen == (parameter.numel() >= large and parameter.numel() > 1)
             other.grad = leaf.grad.to(other.dtype, copy=True)
         fused.step(), usual.step()
@@ -39,8 +39,8 @@ def test_gradients_that_were_watched_are_projected_alike(large, renormalize, mon
 
 
 @pytest.mark.parametrize("what", ["gradient", "weight", "another gradient", "another order"])
-def test_what_has_changed_since_it_was_watched_is_measured_again(what, monkeypatch):
-    monkeypatch.setattr("orthograd.lab.gpu.watch.LARGE", 1)
+def test_what_has_changed_since_the_backward_pass_is_measured_again(what, monkeypatch):
+    monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", 1)
     ours, theirs = (parameters()[:1] for _ in range(2))
     fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options()), SGD(theirs, 0.1, 0.9)
     attach(usual)
@@ -60,17 +60,17 @@ def test_what_has_changed_since_it_was_watched_is_measured_again(what, monkeypat
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
-def test_a_graph_watches_as_well():
+def test_a_graph_measures_in_the_backward_pass_as_well():
     """On a stream of its own, which the graph has captured too."""
     ours, theirs, target = (torch.randn(300, 300, device=DEVICE) for _ in range(3))
     theirs.copy_(ours)
     ours.requires_grad_(), theirs.requires_grad_()
-    watching, measuring = (FusedSGD([each], 0.01, 0.9, 0.0, options=Options()) for each in (ours, theirs))
+    beside, in_step = (FusedSGD([each], 0.01, 0.9, 0.0, options=Options()) for each in (ours, theirs))
 
     def step():
-        watching.zero_grad()
+        beside.zero_grad()
         (ours - target).pow(4).sum().backward()
-        watching.step()
+        beside.step()
 
     with torch.cuda.stream(torch.cuda.Stream()):
         step()
@@ -84,5 +84,5 @@ def test_a_graph_watches_as_well():
     for _ in range(4):
         difference = (theirs - target).detach()
         theirs.grad = 4 * difference**3
-        measuring.step()
+        in_step.step()
     assert_alike([ours], [theirs])

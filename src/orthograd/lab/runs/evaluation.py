@@ -1,7 +1,7 @@
-"""What a record says of predictions; beside a GPU in processes of their own.
+"""What a record says of predictions: metrics, temperatures, reliability; beside a GPU in processes of their own.
 
 There, networks end together, and threads that compute metrics hold each other up: nine on two cores took three times as
-long as processes do (docs/LOG.md), for all memory of a process is taken and given back through one door.
+long as processes do (docs/LOG.md), for all threads of a process share one memory allocator.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,40 +35,31 @@ ENVIRONMENT = {
 }
 
 
-def measured(predictions: dict[str, Tensor]) -> dict[str, Any]:
+def evaluation(predictions: dict[str, Tensor]) -> dict[str, Any]:
     """The metrics, before and after a temperature, and what reliability diagrams show."""
     scaled = after_temperature(predictions)
     return {
-        "metrics": evaluated(predictions),
+        "metrics": metrics_of(predictions),
         "after_temperature": scaled,
         "after_temperature_on_test": after_temperature_on_test(predictions),
         "reliability": reliability(predictions, None if scaled is None else scaled["temperature"]),
     }
 
 
-def measured_in(path: Path, predictions: dict[str, Tensor]) -> dict[str, Any]:
-    """The same, where helpers are at work by one of them, who reads the predictions from their file."""
-    found = _helpers.measured(path) if _helpers else None
-    return measured(predictions) if found is None else found
+def evaluation_by(helpers: Helpers | None, path: Path, predictions: dict[str, Tensor]) -> dict[str, Any]:
+    """The same, by one of the helpers where there are some, who reads the predictions from their file."""
+    result = helpers.evaluation(path) if helpers else None
+    return evaluation(predictions) if result is None else result
 
 
-@contextmanager
-def helpers(most: int) -> Iterator[None]:
-    """Have up to so many processes measure inside the block, and no more than half of the cores."""
-    global _helpers
-    before, _helpers = _helpers, _Helpers(max(1, min(most, available_cores() // 2)))
-    try:
-        yield
-    finally:
-        _helpers.stop()
-        _helpers = before
+class Helpers:
+    """Processes that evaluate files of predictions inside a block; no more than half of the cores.
 
+    They are asked by a line, and answer by one. They end when nobody can ask any more.
+    """
 
-class _Helpers:
-    """Processes that are asked by a line, and answer by one. They end when nobody can ask any more."""
-
-    def __init__(self, count: int) -> None:
-        environment = {**os.environ, **ENVIRONMENT}
+    def __init__(self, most: int) -> None:
+        count, environment = max(1, min(most, available_cores() // 2)), {**os.environ, **ENVIRONMENT}
         self._all = [
             subprocess.Popen(
                 [sys.executable, "-c", f"import sys, {__name__} as own; own.serve(sys.stdin, sys.stdout)"],
@@ -83,7 +73,16 @@ class _Helpers:
         ]
         self._idle, self._well, self._changed = list(self._all), count, threading.Condition()
 
-    def measured(self, path: Path) -> dict[str, Any] | None:
+    def __enter__(self) -> Helpers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End them, also those that are at work: whoever waits for these evaluates without."""
+        for helper in self._all:
+            helper.kill()
+            helper.communicate()
+
+    def evaluation(self, path: Path) -> dict[str, Any] | None:
         """What the next one that is idle makes of a file; None if that did not work, or none is left."""
         with self._changed:
             while not self._idle and self._well:
@@ -91,9 +90,9 @@ class _Helpers:
             if not self._well:
                 return None
             helper = self._idle.pop()
-        found: dict[str, Any] | None = None
+        result: dict[str, Any] | None = None
         try:
-            found = json.loads(_answer(helper, path))
+            result = json.loads(_answer(helper, path))
             is_well = True
         except (OSError, ValueError):  # it has ended, perhaps in the middle of a line
             helper.kill()
@@ -104,16 +103,7 @@ class _Helpers:
             else:
                 self._well -= 1
             self._changed.notify_all()
-        return found
-
-    def stop(self) -> None:
-        """End them, also those that are at work: whoever waits for these measures without."""
-        for helper in self._all:
-            helper.kill()
-            helper.communicate()
-
-
-_helpers: _Helpers | None = None
+        return result
 
 
 def _answer(helper: subprocess.Popen[str], path: Path) -> str:
@@ -127,15 +117,15 @@ def serve(asked: IO[str], answers: IO[str]) -> None:
     """Answer for one file after another."""
     torch.set_num_threads(1)
     for line in asked:
-        found: dict[str, Any] | None = None
+        result: dict[str, Any] | None = None
         try:
-            found = measured(files.read(Path(json.loads(line)))[0])
+            result = evaluation(files.read(Path(json.loads(line)))[0])
         except Exception as error:  # who asked meets it again, where it can be told
-            print(f"could not measure {line.strip()}: {error!r}", file=sys.stderr)
-        print(json.dumps(found), file=answers, flush=True)
+            print(f"could not evaluate {line.strip()}: {error!r}", file=sys.stderr)
+        print(json.dumps(result), file=answers, flush=True)
 
 
-def evaluated(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
+def metrics_of(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
     """All metrics of clean test images, and the main ones of each shift at each severity."""
     return {
         images: calibration.evaluate(
@@ -160,11 +150,11 @@ def after_temperature_on_test(predictions: dict[str, Tensor]) -> dict[str, Any]:
 def _scaled(predictions: dict[str, Tensor], logits: str, labels: str, metrics: Sequence[str]) -> dict[str, Any]:
     fit: TemperatureFit = calibration.fit_temperatures(predictions[logits][None], predictions[labels])[0]
     scaled = predictions["logits.clean"].double() / fit.temperature
-    found = calibration.evaluate(scaled, predictions["labels"], bins=BINS, metrics=metrics)
+    result = calibration.evaluate(scaled, predictions["labels"], bins=BINS, metrics=metrics)
     return {
         "temperature": float(fit.temperature),
         "certificate": str(fit),
-        "metrics": found.as_dict()["metrics"],
+        "metrics": result.as_dict()["metrics"],
     }
 
 

@@ -1,4 +1,4 @@
-"""What records say of predictions, found in this process and in others."""
+"""What records say of predictions, computed in this process and in others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from orthograd.lab.jobs import files
-from orthograd.lab.runs import measuring
+from orthograd.lab.runs import evaluation
+from orthograd.lab.runs.evaluation import Helpers, evaluation_by
 from tests.patience import PATIENCE
 
 
@@ -34,62 +35,61 @@ def path(tmp_path, predictions):
     return made
 
 
-def as_recorded(found):
-    return json.loads(json.dumps(found))
+def as_recorded(result):
+    return json.loads(json.dumps(result))
 
 
-def test_without_helpers_it_is_measured_here(path, predictions):
-    assert measuring.measured_in(path.with_name("none"), predictions) == measuring.measured(predictions)
+def test_without_helpers_it_is_done_here(path, predictions):
+    assert evaluation_by(None, path.with_name("none"), predictions) == evaluation.evaluation(predictions)
 
 
-def test_helpers_find_the_same(path, predictions):
-    wanted = as_recorded(measuring.measured(predictions))
-    with measuring.helpers(1), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "measured", lambda _: pytest.fail("expected a helper to measure"))
-        found = [measuring.measured_in(path, predictions)]
+def test_helpers_say_the_same(path, predictions):
+    wanted = as_recorded(evaluation.evaluation(predictions))
+    with Helpers(1) as helpers, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "evaluation", lambda _: pytest.fail("expected a helper to evaluate"))
+        results = [evaluation_by(helpers, path, predictions)]
         threads = [
-            threading.Thread(target=lambda: found.append(measuring.measured_in(path, predictions))) for _ in range(3)
+            threading.Thread(target=lambda: results.append(evaluation_by(helpers, path, predictions))) for _ in range(3)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert found == [wanted] * 4
+    assert results == [wanted] * 4
 
 
 def test_what_a_helper_cannot_do_is_done_here(path, predictions, capfd):
-    with measuring.helpers(1):
-        helper = measuring._helpers._all[0]
+    with Helpers(1) as helpers:
+        helper = helpers._all[0]
         path.write_bytes(b"no tensors")
-        assert measuring.measured_in(path, predictions) == measuring.measured(predictions)
-        assert "could not measure" in capfd.readouterr().err
+        assert evaluation_by(helpers, path, predictions) == evaluation.evaluation(predictions)
+        assert "could not evaluate" in capfd.readouterr().err
         path.write_bytes(files.as_bytes(predictions))
-        assert measuring._helpers.measured(path) is not None, "it goes on with the next"
+        assert helpers.evaluation(path) is not None, "it goes on with the next"
         helper.kill()
-        assert measuring.measured_in(path, predictions) == measuring.measured(predictions)
-        assert measuring._helpers.measured(path) is None
+        assert evaluation_by(helpers, path, predictions) == evaluation.evaluation(predictions)
+        assert helpers.evaluation(path) is None
 
 
 def test_an_answer_that_is_cut_short_is_none(path, predictions, monkeypatch):
-    with measuring.helpers(1):
-        monkeypatch.setattr(measuring, "_answer", lambda helper, path: '{"metrics": {"clean"')
-        assert measuring.measured_in(path, predictions) == measuring.measured(predictions)
-        assert measuring._helpers.measured(path) is None
+    with Helpers(1) as helpers:
+        monkeypatch.setattr(evaluation, "_answer", lambda helper, path: '{"metrics": {"clean"')
+        assert evaluation_by(helpers, path, predictions) == evaluation.evaluation(predictions)
+        assert helpers.evaluation(path) is None
 
 
 def test_no_helper_outlives_the_block():
-    with measuring.helpers(3):
-        made = list(measuring._helpers._all)
+    with Helpers(3) as helpers:
+        made = list(helpers._all)
     assert made
     assert all(helper.returncode is not None for helper in made)
-    assert measuring._helpers is None
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks for the process in /proc")
 def test_helpers_end_with_a_parent_that_is_killed():
-    code = "from orthograd.lab.runs import measuring as m; import time\n"
-    code += "with m.helpers(1): print(m._helpers._all[0].pid, flush=True); time.sleep(60)"
+    code = "from orthograd.lab.runs.evaluation import Helpers; import time\n"
+    code += "with Helpers(1) as helpers: print(helpers._all[0].pid, flush=True); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     helper = int(parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)

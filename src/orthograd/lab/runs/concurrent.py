@@ -1,0 +1,172 @@
+"""Several runs at once on one GPU, in threads of this process: each waits for the GPU most of the time."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import queue
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import torch
+
+from ..gpu import QUEUES
+from ..gpu.gpu import GPU
+from ..jobs.jobs import Agenda, Event, Job, OnEvent, attempt
+from ..training.config import Config
+from .evaluation import Helpers
+from .prediction import prepare_prediction
+from .run import prepare_diagnosis
+
+BEING_EVALUATED = 1
+"""Runs beyond the fastest concurrency: one or another is at its metrics, which leave the GPU to the rest."""
+
+
+class ConcurrentRuns:
+    """Runs side by side on the GPU of this machine: so many, or as many as a measurement shows to be fastest.
+
+    A run ends in the same bits whatever runs beside it. Runs of different precision come one precision after another,
+    each on a GPU that is opened for it. Networks in a row each have their own number of concurrent runs. Runs on the
+    CPU may be done by it as well.
+    """
+
+    def __init__(self, runs: int | None = None) -> None:
+        if runs is not None and runs < 1:
+            raise ValueError(f"expected at least 1 run at a time, got {runs}")
+        self.runs = runs
+        os.environ.setdefault(*QUEUES)
+
+    def perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
+        """See `Executor.perform`."""
+        with _one_thread_each(), ExitStack() as opened:
+            has_gpu = any(_is_on_gpu(job) for job in jobs)
+            helpers = opened.enter_context(Helpers(self.runs or len(jobs))) if has_gpu else None
+            for precision, group in itertools.groupby(sorted(jobs, key=_precision), key=_precision):
+                self._perform_in(precision, list(group), on_event, helpers)
+
+    def _perform_in(self, precision: str, jobs: Sequence[Job], on_event: OnEvent, helpers: Helpers | None) -> None:
+        with GPU(precision) as gpu:
+            for _, group in itertools.groupby(jobs, key=_model):
+                gpu.drop_slots()  # those of the networks before: these need the memory
+                self._perform([_on(gpu, helpers, job) for job in group], on_event, gpu)
+
+    def _perform(self, jobs: Sequence[Job], on_event: OnEvent, gpu: GPU) -> None:
+        runs = min(len(jobs), self.runs or fastest_concurrency(jobs[0], len(jobs), gpu) + BEING_EVALUATED)
+        if _is_on_gpu(jobs[0]):
+            _get_ready(Config.from_dict(jobs[0].config), gpu)
+        agenda, crew = Agenda(jobs), _Crew()
+        try:
+            while agenda or crew.working:
+                while crew.working < runs and (job := agenda.take()):
+                    crew.assign(job)
+                has_room = crew.working < runs
+                news = crew.event(agenda.seconds_to_wait() if has_room else None)
+                if news and (news[1].kind != "busy" or agenda.postpone(*news)):
+                    on_event(news[1])
+        finally:
+            crew.stop()
+
+
+def fastest_concurrency(job: Job, most: int, gpu: GPU) -> int:
+    """How many runs like this one, of so many at most, are best done side by side.
+
+    To measure that, the GPU captures the CUDA graphs of as many slots, which the first runs then use.
+    """
+    return gpu.fastest_concurrency(Config.from_dict(job.config), most) if _is_on_gpu(job) else 1
+
+
+def _on(gpu: GPU, helpers: Helpers | None, job: Job) -> Job:
+    """The job; if it is one on a GPU, its run is given this one and the helpers."""
+    if not _is_on_gpu(job):
+        return job
+    run = partial(job.run, gpu=gpu, helpers=helpers)  # type: ignore[call-arg] # jobs know nothing of GPUs
+    return dataclasses.replace(job, run=run)
+
+
+def _is_on_gpu(job: Job) -> bool:
+    return job.config.get("device") == "cuda"
+
+
+def _precision(job: Job) -> str:
+    return str(job.config.get("precision", "float32"))
+
+
+def _model(job: Job) -> str:
+    return str(job.config.get("model"))
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """For what runs leave to the CPU: where each takes all cores, runs that end together wait for one another.
+
+    And sums do not depend on how many cores there are.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # of this thread, and of those that begin from now on
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _get_ready(config: Config, gpu: GPU) -> None:
+    """For what comes after training: beside it kernels take long to load, and runs that end together would wait."""
+    try:
+        prepare_prediction(config, gpu)
+        prepare_diagnosis(config, gpu)
+    except Exception as error:  # the first network to be evaluated meets it again, or does better
+        warnings.warn(f"not ready to evaluate, so that the first networks wait: {error!r}", stacklevel=1)
+
+
+class _Stopped(BaseException):
+    """Raised in a run that is to end now; not an Exception, so that it is no failure of the run."""
+
+
+class _Crew:
+    """A thread for each run that is being done."""
+
+    def __init__(self) -> None:
+        self._news: queue.Queue[tuple[Job, Event]] = queue.Queue()
+        self._threads: dict[str, threading.Thread] = {}
+        self._is_stopping = threading.Event()
+
+    @property
+    def working(self) -> int:
+        return len(self._threads)
+
+    def assign(self, job: Job) -> None:
+        thread = threading.Thread(target=self._do, args=(job,), daemon=True)
+        self._threads[Event("started", job.config).hash] = thread
+        thread.start()
+
+    def event(self, timeout: float | None) -> tuple[Job, Event] | None:
+        """What was told next, waiting no longer than the timeout in seconds; a run that has ended has no thread."""
+        try:
+            # A wait without an end would not notice Ctrl-C everywhere.
+            job, event = self._news.get(timeout=1.0 if timeout is None else min(timeout, 1.0))
+        except queue.Empty:
+            return None
+        if event.is_last or event.kind == "busy":
+            self._threads.pop(event.hash).join()
+        return job, event
+
+    def stop(self) -> None:
+        """Let each run come to the end of its epoch, or of its evaluation, and no further."""
+        self._is_stopping.set()
+        for thread in self._threads.values():
+            thread.join()
+
+    def _do(self, job: Job) -> None:
+        def tell(event: Event) -> None:
+            if self._is_stopping.is_set():
+                raise _Stopped
+            self._news.put((job, event))
+
+        try:
+            self._news.put((job, attempt(job, tell)))
+        except _Stopped:
+            return
