@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from ..lab.comparison.values import duration
+from ..lab.comparison.records import duration
 from ..lab.jobs.cluster.executor import RayCluster
 from ..lab.jobs.executors import Executor, InProcess, execute
 from ..lab.jobs.files import StoreError, naming, read_object
