@@ -115,7 +115,7 @@ def write_record(results: Results, folder: Path) -> Path:
 
 def write_figure(results: Results, folder: Path) -> Path:
     """Write the reliability diagrams to reliability.png in the folder."""
-    from ..figures.composition import reliability_figure
+    from ..figures.reliability import reliability_figure
     from ..figures.style import save_figure  # with matplotlib, which no other command waits for
 
     figure = reliability_figure({column.name: column.curve for column in results.columns})

@@ -77,8 +77,8 @@ class SoftmaxRegression:
         >>> bool(torch.allclose(0.5 * intercepts[1], intercepts.softmax(0)[0])), gradient < 1e-12
         (True, True)
         """
-        found, gradient = newton.minimum(self, self.anchor.flatten()[None])
-        return found[0].view_as(self.anchor), gradient
+        best, gradient = newton.minimum(self, self.anchor.flatten()[None])
+        return best[0].view_as(self.anchor), gradient
 
     def value_and_gradient(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """f (1,) and ∂f (1, classes · size)."""

@@ -82,8 +82,8 @@ def _latex(tables: Tables, names: tuple[str, str], seeds: int) -> str:
 
 
 def _figures(pair: ArmPair, names: tuple[str, str], folder: Path) -> list[Path]:
-    from ...figures.composition import reliability_figure
-    from ...figures.severity import severity_figure  # with matplotlib, which takes a while
+    from ...figures.reliability import reliability_figure  # with matplotlib, which takes a while
+    from ...figures.severity import severity_figure
     from ...figures.style import save_figure
 
     arms = dict(zip(names, (pair.baseline, pair.candidate), strict=True))
