@@ -142,16 +142,16 @@ class Evaluation:
     def _expect_alike(self, group: Any) -> None:
         """All ranks raise, or none: one alone would leave the others waiting for it."""
         source = "logits" if self._from_logits else "probabilities"
-        mine = (
+        description = (
             f"{self._classes} classes from {source}, {self.bins} bins, {', '.join(self.metrics)}" if self._sums else ""
         )
-        said = [""] * distributed.get_world_size(group)
-        distributed.all_gather_object(said, mine, group=group)
-        if "" in said:
-            none = [rank for rank, seen in enumerate(said) if not seen]
+        descriptions = [""] * distributed.get_world_size(group)
+        distributed.all_gather_object(descriptions, description, group=group)
+        if "" in descriptions:
+            none = [rank for rank, seen in enumerate(descriptions) if not seen]
             raise ValueError(f"expected every rank to have seen a batch, ranks {none} have seen none")
-        if len(set(said)) > 1:
-            raise ValueError(f"expected the same on every rank, got {'; '.join(said)}")
+        if len(set(descriptions)) > 1:
+            raise ValueError(f"expected the same on every rank, got {'; '.join(descriptions)}")
 
     def _seen_something(self) -> None:
         if not self._sums:

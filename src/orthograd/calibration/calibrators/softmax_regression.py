@@ -37,14 +37,14 @@ class Progress:
     passes: float = 0.0
     gradient: float = float("nan")
     start: float = field(default_factory=time.monotonic)
-    said: float = field(default_factory=time.monotonic)
+    last_message: float = field(default_factory=time.monotonic)
 
     def add(self, share: float) -> None:
         """A share of a pass over the samples was made."""
         self.passes += share
         now = time.monotonic()
-        if now - self.said >= QUIET:
-            self.said, seconds, each = now, now - self.start, (now - self.start) / self.passes
+        if now - self.last_message >= QUIET:
+            self.last_message, seconds, each = now, now - self.start, (now - self.start) / self.passes
             LOG.warning(
                 f"{self.what}: {seconds:.0f} s, {self.passes:.3g} passes over the samples, "
                 f"gradient {self.gradient:.1g}. "

@@ -90,8 +90,8 @@ def _left_out(pair: ArmPair) -> Markup | None:
         images: [title for name, title in TITLES.items() if name not in [row.metric for row in compared]]
         for images, compared in pair.tables.items()
     }
-    said = "; ".join(f"{images}: {', '.join(titles)}" for images, titles in missing.items() if titles)
-    return tag("p", f"Left out, as they are undefined or infinite in some run: {said}.") if said else None
+    listed = "; ".join(f"{images}: {', '.join(titles)}" for images, titles in missing.items() if titles)
+    return tag("p", f"Left out, as they are undefined or infinite in some run: {listed}.") if listed else None
 
 
 def _definitions(pair: ArmPair) -> Markup:
