@@ -11,9 +11,8 @@ from pathlib import Path
 from statistics import fmean
 
 from orthograd.lab.comparison.page.document import drawing_style, page_patterns
+from orthograd.lab.comparison.page.figure import Frame, Scale, bottom_axis, curve, left_axis, listed_points
 from orthograd.lab.comparison.page.markup import Markup, compact, joined, tag
-from orthograd.lab.comparison.page.panel import Frame, bottom_axis, curve, left_axis, listed_points
-from orthograd.lab.comparison.page.scale import Scale
 
 ROOT = Path(__file__).parent.parent
 FIRST, TICKS = 28, (30, 50, 100, 200, 300)

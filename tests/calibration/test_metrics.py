@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
 from orthograd import calibration
-from orthograd.calibration import binned, smooth
+from orthograd.calibration import binned, unbinned
 from tests.calibration.samples import predictions
 
 TWO = math.log(9)  # a logit this far above the other of two classes is a confidence of 0.9
@@ -176,9 +176,9 @@ def test_smooth_ece_is_the_width_that_its_integral_is(power):
     generator = torch.Generator().manual_seed(0)
     confidence = torch.rand(1000, generator=generator) ** power
     residual = (torch.rand(1000, generator=generator) < confidence**2).double() - confidence
-    grid = smooth.on_grid(confidence, residual)
-    found = smooth.smooth_ece(grid, 1000)
-    assert smooth._integral(smooth._spectrum(grid / 1000), found) == pytest.approx(found, abs=1e-12)
+    grid = unbinned.on_grid(confidence, residual)
+    found = unbinned.smooth_ece(grid, 1000)
+    assert unbinned._integral(unbinned._spectrum(grid / 1000), found) == pytest.approx(found, abs=1e-12)
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.0, 30.0])
@@ -187,8 +187,8 @@ def test_smooth_ece_is_where_scipy_finds_the_integral_and_the_width_to_meet(scal
     logits, labels = predictions(50 * 4**seed, scale=scale, seed=seed)
     evaluation = calibration.Evaluation(metrics=["smooth_ece"])
     evaluation.update(logits, labels)
-    spectrum = smooth._spectrum(evaluation._sums["residual_grid"] / len(labels))
-    theirs = brentq(lambda x: smooth._integral(spectrum, x) - x, 4 / smooth.CELLS, 1.01, xtol=1e-15, rtol=1e-15)
+    spectrum = unbinned._spectrum(evaluation._sums["residual_grid"] / len(labels))
+    theirs = brentq(lambda x: unbinned._integral(spectrum, x) - x, 4 / unbinned.CELLS, 1.01, xtol=1e-15, rtol=1e-15)
     assert evaluation.compute().smooth_ece == pytest.approx(theirs, abs=2e-13)
 
 
@@ -200,12 +200,12 @@ def test_a_zero_is_found_to_thirteen_digits_in_few_steps(power):
         asked.append(x)
         return 0.3**power - x**power
 
-    assert smooth._zero(falling, 1e-3, 1.0) == pytest.approx(0.3, abs=1e-13)
+    assert unbinned._zero(falling, 1e-3, 1.0) == pytest.approx(0.3, abs=1e-13)
     assert len(asked) < 30
 
 
 def test_smooth_ece_of_what_is_no_number_is_none():
-    assert math.isnan(smooth.smooth_ece(torch.full((smooth.CELLS + 1,), math.nan, dtype=torch.float64), 3))
+    assert math.isnan(unbinned.smooth_ece(torch.full((unbinned.CELLS + 1,), math.nan, dtype=torch.float64), 3))
 
 
 def test_smooth_ece_at_a_width_is_the_integral_worked_out_directly():
@@ -218,8 +218,8 @@ def test_smooth_ece_at_a_width_is_the_integral_worked_out_directly():
         for mirror in (confidence, -confidence, 2 - confidence)
     )
     direct = torch.trapezoid((kernel @ residual / 50).abs(), points)
-    grid = smooth.on_grid(confidence, residual) / 50
-    assert smooth._integral(smooth._spectrum(grid), sigma) == pytest.approx(float(direct), rel=1e-6)
+    grid = unbinned.on_grid(confidence, residual) / 50
+    assert unbinned._integral(unbinned._spectrum(grid), sigma) == pytest.approx(float(direct), rel=1e-6)
 
 
 def test_debiased_error_of_a_calibrated_model_is_smaller_than_the_plain_one_and_unbiased_in_the_square():

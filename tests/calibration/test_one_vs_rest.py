@@ -18,8 +18,15 @@ from sklearn.isotonic import IsotonicRegression
 from torch import Tensor, nn
 
 from orthograd.calibration.calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
-from orthograd.calibration.calibrators.isotonic import IsotonicCalibration, interpolated, isotonic_functions
-from orthograd.calibration.calibrators.one_vs_rest import HistogramBinning, PlattScaling, log_odds, normalised
+from orthograd.calibration.calibrators.one_vs_rest import (
+    HistogramBinning,
+    IsotonicCalibration,
+    PlattScaling,
+    interpolated,
+    isotonic_functions,
+    log_odds,
+    normalised,
+)
 from tests.conftest import DTYPES
 
 

@@ -16,8 +16,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from orthograd.calibration.calibrators import softmax_regression
 from orthograd.calibration.calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
-from orthograd.calibration.calibrators.isotonic import IsotonicCalibration
-from orthograd.calibration.calibrators.one_vs_rest import HistogramBinning, PlattScaling
+from orthograd.calibration.calibrators.one_vs_rest import HistogramBinning, IsotonicCalibration, PlattScaling
 from orthograd.calibration.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from orthograd.calibration.calibrators.temperature import TemperatureScaling
 from tests.conftest import DTYPES

@@ -8,10 +8,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from orthograd.calibration import Evaluation, ReliabilityCurve, average
-from orthograd.figures.composition import reliability_figure
-from orthograd.figures.names import shortened, told_apart
-from orthograd.figures.reliability import draw_confidences, draw_reliability
-from orthograd.figures.style import save_figure
+from orthograd.figures.reliability import draw_confidences, draw_reliability, reliability_figure
+from orthograd.figures.style import save_figure, shortened, told_apart
 
 
 def curve(*, samples: int = 400, classes: int = 10, sharpness: float = 2.0, seed: int = 0, bins: int = 10):

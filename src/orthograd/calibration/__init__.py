@@ -2,16 +2,14 @@
 
 from .bootstrap import difference_intervals, difference_intervals_probabilities, intervals, intervals_probabilities
 from .calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
-from .calibrators.isotonic import IsotonicCalibration
-from .calibrators.one_vs_rest import HistogramBinning, PlattScaling
+from .calibrators.one_vs_rest import HistogramBinning, IsotonicCalibration, PlattScaling
 from .calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from .calibrators.temperature import TemperatureFit, TemperatureScaling, fit_temperatures
-from .conventions import ALL, CONVENTIONS, PAPER, STREAMING, Convention
 from .evaluation import Evaluation, evaluate, evaluate_probabilities
 from .inputs import InputWarning
-from .metrics import Metrics
+from .metrics import ALL, CONVENTIONS, PAPER, STREAMING, Convention, Metrics
 from .reliability import ReliabilityCurve, average
-from .selective import aurc, risk_coverage
+from .unbinned import aurc, risk_coverage
 
 __all__ = [
     "ALL",

@@ -18,14 +18,12 @@ import torch
 from torch import Tensor
 
 from . import binned
-from .conventions import PAPER, checked
 from .evaluation import TOP_K
-from .formulas import from_sums
 from .inputs import checked_bins, checked_logits, checked_probabilities, refuse_broken, whole_number
-from .metrics import Interval
+from .metrics import PAPER, Interval, checked
 from .predictions import Source, blocks, of_logits, of_probabilities
 from .reliability import wilson
-from .sums import MEANS, Sums
+from .sums import MEANS, Sums, from_sums
 
 RESAMPLED = (*PAPER, "ece_l2", "ece_debiased", "mce")
 """Metrics that have intervals."""
@@ -189,8 +187,8 @@ def _portions(total: int, most: int) -> Iterator[int]:
 
 
 def _joined(parts: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:
-    found = list(parts)
-    return {name: torch.cat([part[name] for part in found]) for name in found[0]}
+    dicts = list(parts)
+    return {name: torch.cat([part[name] for part in dicts]) for name in dicts[0]}
 
 
 def _varies(drawn: Tensor, rounding: float) -> bool:

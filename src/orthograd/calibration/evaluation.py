@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from . import binned, selective
-from .conventions import ALL, CLASSWISE, STREAMING, checked
-from .formulas import bin_sums, from_sums
+from . import binned, unbinned
 from .inputs import checked_bins, checked_logits, checked_probabilities, refuse_broken
-from .metrics import Metrics
+from .metrics import ALL, CLASSWISE, STREAMING, Metrics, checked
 from .predictions import Source, blocks, of_logits, of_probabilities
 from .reliability import ReliabilityCurve
-from .sums import MEANS, Sums, added, sums_of
+from .sums import MEANS, Sums, added, bin_sums, from_sums, sums_of
 
 TOP_K = 5
 
@@ -144,16 +142,16 @@ class Evaluation:
     def _expect_alike(self, group: Any) -> None:
         """All ranks raise, or none: one alone would leave the others waiting for it."""
         source = "logits" if self._from_logits else "probabilities"
-        mine = (
+        description = (
             f"{self._classes} classes from {source}, {self.bins} bins, {', '.join(self.metrics)}" if self._sums else ""
         )
-        said = [""] * distributed.get_world_size(group)
-        distributed.all_gather_object(said, mine, group=group)
-        if "" in said:
-            none = [rank for rank, seen in enumerate(said) if not seen]
+        descriptions = [""] * distributed.get_world_size(group)
+        distributed.all_gather_object(descriptions, description, group=group)
+        if "" in descriptions:
+            none = [rank for rank, seen in enumerate(descriptions) if not seen]
             raise ValueError(f"expected every rank to have seen a batch, ranks {none} have seen none")
-        if len(set(said)) > 1:
-            raise ValueError(f"expected the same on every rank, got {'; '.join(said)}")
+        if len(set(descriptions)) > 1:
+            raise ValueError(f"expected the same on every rank, got {'; '.join(descriptions)}")
 
     def _seen_something(self) -> None:
         if not self._sums:
@@ -164,11 +162,11 @@ class Evaluation:
             return {}
         confidence, correct = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
         values, order = confidence.sort()
-        found = {
+        metrics = {
             "ece_equal_mass": binned.equal_mass(values, correct[order], self.bins),
-            "aurc": selective.aurc(values, correct[order]),
+            "aurc": unbinned.aurc(values, correct[order]),
         }
-        return {name: value for name, value in found.items() if name in self.metrics}
+        return {name: value for name, value in metrics.items() if name in self.metrics}
 
 
 def evaluate(logits: Any, labels: Any, *, bins: int = 10, metrics: Collection[str] = ALL) -> Metrics:
@@ -196,5 +194,5 @@ def evaluate_probabilities(
 
 def _is_finite(sums: Sums) -> bool:
     """Whether the sums are numbers: what is broken in a logit is broken in them."""
-    found = [sums["confidence"].sum(), *(sums[name] for name in MEANS if name in sums)]
-    return bool(torch.stack(found).isfinite().all())
+    totals = [sums["confidence"].sum(), *(sums[name] for name in MEANS if name in sums)]
+    return bool(torch.stack(totals).isfinite().all())

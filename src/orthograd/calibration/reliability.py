@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import binned, chance
-from .formulas import BinSums
+from . import binned
+from .sums import BinSums
 
 PER_BIN = ("share", "confidence", "accuracy", "low", "high")
 """What a curve has for each bin."""
@@ -81,8 +81,8 @@ class ReliabilityCurve:
             top1_accuracy=100 * float(hits.sum()) / n,
             mean_confidence=float(confidence.sum()) / n,
             ece=float(binned.ece(count, hits, confidence)),
-            ece_by_chance=chance.ece_by_chance(count, confidence, variance),
-            ece_by_chance_limit=chance.ece_by_chance_limit(count, confidence, variance),
+            ece_by_chance=binned.ece_by_chance(count, confidence, variance),
+            ece_by_chance_limit=binned.ece_by_chance_limit(count, confidence, variance),
             samples=int(n),
         )
 

@@ -180,7 +180,7 @@ def finished(grid: Grid, store: Store) -> list[dict[str, Any]]:
 def print_plan(console: Console, grid: Grid, store: Store, workers: int | None, *, is_here: bool) -> None:
     """Print what is done, what is left, and about how long that takes."""
     from ..lab.comparison.plan import seconds_per_run
-    from ..lab.comparison.values import duration
+    from ..lab.comparison.records import duration
     from ..lab.jobs.processes import ProcessPool
 
     plan, config = grid.plan(store), Config.from_dict(grid[0])

@@ -112,7 +112,7 @@ def _names(classes: str) -> list[str]:
 def _written(results: Results, folder: Path) -> list[Path]:
     """Write the numbers to evaluation.json and the reliability diagrams to reliability.png in the folder."""
     from ..calibration.files.record import as_record
-    from ..figures.composition import reliability_figure
+    from ..figures.reliability import reliability_figure
     from ..figures.style import save_figure
     from ..lab.files import replacing, write_text
 

@@ -27,7 +27,7 @@ def report(
     orthograd report comparison --model cnn_batchnorm --out batchnorm.html
     """
     require("numpy", "safetensors", "scipy")
-    from ..lab.comparison.pages import write_pages  # with scipy, which no other command waits for
+    from ..lab.comparison.output import write_pages  # with scipy, which no other command waits for
     from ..lab.comparison.records import files_gone
 
     try:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..lab.comparison.plan import trial
-from ..lab.comparison.values import duration
+from ..lab.comparison.records import duration
 from ..lab.files import write_text
 from ..lab.jobs.files import config_hash
 from ..lab.jobs.jobs import ExperimentError, Failure, Grid

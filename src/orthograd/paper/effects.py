@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..calibration import CONVENTIONS
 from ..lab.comparison.formats import TITLES
 from ..lab.comparison.page.tables import typeset
-from ..lab.comparison.values import Record
+from ..lab.comparison.records import Record
 from .blocks import Table, table
 from .differences import Difference
 from .quantities import title_of, value_of

@@ -6,18 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from ..lab.comparison.formats import TITLES
-from ..lab.comparison.page.bands import bands_of
+from ..lab.comparison.page.curves import SEVERITY_FRAME as FRAME
+from ..lab.comparison.page.curves import TRAINING_FRAME as TRAINING
+from ..lab.comparison.page.curves import severity_bands, severity_drawing, training_drawing
 from ..lab.comparison.page.document import drawing_style, page_patterns
-from ..lab.comparison.page.figure import ARMS
+from ..lab.comparison.page.figure import ARMS, Frame, around, bands_of, bottom_axis, curve, drawing, left_axis, marker
 from ..lab.comparison.page.markup import Markup, joined, tag
-from ..lab.comparison.page.panel import Frame, bottom_axis, curve, drawing, left_axis, marker
 from ..lab.comparison.page.reliability import FRAME as DIAGRAM
 from ..lab.comparison.page.reliability import curves_of, reliability_drawing
-from ..lab.comparison.page.scale import around
-from ..lab.comparison.page.severity import FRAME, severity_bands, severity_drawing
 from ..lab.comparison.page.tables import typeset
-from ..lab.comparison.page.training import FRAME as TRAINING
-from ..lab.comparison.page.training import training_drawing
 from ..lab.comparison.pair import ArmPair
 from .blocks import Picture
 from .differences import Difference, differences_of

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from ..lab.comparison.page.document import page_head
-from ..lab.comparison.page.figure import scrolling, table
-from ..lab.comparison.page.markup import Markup, joined, tag
+from ..lab.comparison.page.markup import Markup, joined, scrolling, table, tag
 from ..lab.comparison.page.tables import SIGNS, number
 from .blocks import Block, ByHand, Heading, Items, Picture, Table, Words
 

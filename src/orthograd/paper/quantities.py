@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..lab.comparison.formats import TITLES
-from ..lab.comparison.values import Metrics, Record, after_temperature, by_severity, clean, is_number, mean_over_shifts
+from ..lab.comparison.records import Metrics, Record, after_temperature, by_severity, clean, is_number, mean_over_shifts
 
 ALONE = {"temperature": "temperature", "weight_norm": "weight norm", "training_loss": "training loss, last epoch"}
 IMAGES = {"clean": "", "after_temperature": " after temperature scaling", "shifted": ", corrupted images"}

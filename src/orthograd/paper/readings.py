@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..lab.comparison.page.tables import typeset
-from ..lab.comparison.values import is_number
+from ..lab.comparison.records import is_number
 from ..statistics import Interval
 from .blocks import Block, Words, table
 from .claims import Printed, Row

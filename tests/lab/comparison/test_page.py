@@ -9,9 +9,14 @@ from urllib.parse import unquote
 import pytest
 
 from orthograd.calibration import CONVENTIONS
-from orthograd.lab.comparison.page.document import drawing_style, page
-from orthograd.lab.comparison.page.failures import FailedRun
-from orthograd.lab.comparison.page.verdict import accuracy, calibration, headline
+from orthograd.lab.comparison.page.document import (
+    accuracy_sentence,
+    calibration_sentence,
+    drawing_style,
+    headline,
+    page,
+)
+from orthograd.lab.comparison.page.runs import FailedRun
 from orthograd.lab.comparison.pair import ArmPair
 from tests.lab.comparison.records import runs
 
@@ -167,9 +172,9 @@ def test_the_headline_says_what_is_worse_as_plainly_as_what_is_better(ece, corre
             "ece": ece[arm] + wobble * (arm + 1),
             "top1_accuracy": correct[arm] + wobble * (arm + 1),
         }
-    table = paired(records).clean()
+    table = paired(records).tables["clean"]
     assert headline(table, NAMES) == said
-    first, second = calibration(table, NAMES), accuracy(table, NAMES)
+    first, second = calibration_sentence(table, NAMES), accuracy_sentence(table, NAMES)
     assert ("know better" in first) == ("better calibrated" in said)
     assert ("less often" in second) == ("less accurate" in said)
     assert second.startswith("But") == (said.endswith("better calibrated, less accurate") or "more" in said)
@@ -177,9 +182,9 @@ def test_the_headline_says_what_is_worse_as_plainly_as_what_is_better(ece, corre
 
 
 def test_few_seeds_that_differ_leave_it_undecided():
-    table = paired(runs()).clean()
+    table = paired(runs()).tables["clean"]
     assert "calibration undecided" in headline(table, NAMES)
-    assert calibration(table, NAMES).startswith("3 seeds leave open whether networks trained with ⊥Grad")
+    assert calibration_sentence(table, NAMES).startswith("3 seeds leave open whether networks trained with ⊥Grad")
 
 
 def test_files_to_download_hold_every_number_in_full():

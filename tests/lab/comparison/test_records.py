@@ -11,7 +11,7 @@ import torch
 from orthograd.calibration import Evaluation, ReliabilityCurve, average
 from orthograd.lab.comparison.output import command_of, names_of
 from orthograd.lab.comparison.pair import ArmPair
-from orthograd.lab.comparison.values import by_severity
+from orthograd.lab.comparison.records import by_severity
 from tests.lab.comparison.records import record, runs
 
 

@@ -67,11 +67,11 @@ class _Scaling(Calibrator):
     def _solution(self, inputs: Tensor, labels: Tensor, anchor: Tensor, penalty: Tensor) -> Tensor:
         what = f"{type(self).__name__}, {len(labels):,} samples, {len(anchor):,} classes, {anchor.numel():,} parameters"
         problem = self.PROBLEM(inputs, labels, anchor, penalty / len(labels), Progress(what))
-        found, self.gradient = problem.minimum()
+        best, self.gradient = problem.minimum()
         if not self.gradient <= PRECISION:
             message = f"{type(self).__name__} stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
             warnings.warn(message, CalibrationWarning, stacklevel=5)
-        return found
+        return best
 
 
 class VectorScaling(_Scaling):
@@ -99,8 +99,8 @@ class VectorScaling(_Scaling):
         features = self._features(logits)
         coldness = _coldness(features, labels)
         identity = torch.stack([features.new_ones(logits.shape[1]), features.new_zeros(logits.shape[1])], 1)
-        found = self._solution(features * coldness, labels, identity, torch.full_like(identity, self.penalty))
-        return {"weight": found[:, 0] * coldness, "bias": found[:, 1].clone()}
+        best = self._solution(features * coldness, labels, identity, torch.full_like(identity, self.penalty))
+        return {"weight": best[:, 0] * coldness, "bias": best[:, 1].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         return self._features(self._checked(logits)) * self.weight.double() + self.bias
@@ -146,8 +146,8 @@ class MatrixScaling(_Scaling):
         penalty = torch.full_like(identity, self.off_diagonal_penalty)
         penalty.fill_diagonal_(self.diagonal_penalty)
         penalty[:, classes] = self.intercept_penalty
-        found = self._solution(inputs, labels, identity, penalty)
-        return {"weight": found[:, :classes] * coldness, "bias": found[:, classes].clone()}
+        best = self._solution(inputs, labels, identity, penalty)
+        return {"weight": best[:, :classes] * coldness, "bias": best[:, classes].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         return self._features(self._checked(logits)) @ self.weight.double().T + self.bias

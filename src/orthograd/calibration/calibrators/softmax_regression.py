@@ -37,14 +37,14 @@ class Progress:
     passes: float = 0.0
     gradient: float = float("nan")
     start: float = field(default_factory=time.monotonic)
-    said: float = field(default_factory=time.monotonic)
+    last_message: float = field(default_factory=time.monotonic)
 
     def add(self, share: float) -> None:
         """A share of a pass over the samples was made."""
         self.passes += share
         now = time.monotonic()
-        if now - self.said >= QUIET:
-            self.said, seconds, each = now, now - self.start, (now - self.start) / self.passes
+        if now - self.last_message >= QUIET:
+            self.last_message, seconds, each = now, now - self.start, (now - self.start) / self.passes
             LOG.warning(
                 f"{self.what}: {seconds:.0f} s, {self.passes:.3g} passes over the samples, "
                 f"gradient {self.gradient:.1g}. "
@@ -77,8 +77,8 @@ class SoftmaxRegression:
         >>> bool(torch.allclose(0.5 * intercepts[1], intercepts.softmax(0)[0])), gradient < 1e-12
         (True, True)
         """
-        found, gradient = newton.minimum(self, self.anchor.flatten()[None])
-        return found[0].view_as(self.anchor), gradient
+        best, gradient = newton.minimum(self, self.anchor.flatten()[None])
+        return best[0].view_as(self.anchor), gradient
 
     def value_and_gradient(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """f (1,) and ∂f (1, classes · size)."""

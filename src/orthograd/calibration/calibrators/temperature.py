@@ -50,15 +50,15 @@ class TemperatureFit:
     def __str__(self) -> str:
         if self.temperature.ndim:
             return f"{self.temperature.numel()} temperatures, excess loss at most {float(self.excess.max()):.1g}"
-        found = f"T = {float(self.temperature):.6g}"
+        value = f"T = {float(self.temperature):.6g}"
         if self.at_zero:
-            return f"{found}, but the loss keeps falling as T → 0: every label has the highest score already"
+            return f"{value}, but the loss keeps falling as T → 0: every label has the highest score already"
         if self.at_infinity:
-            return f"{found}, but the loss keeps falling as T → ∞: the scores tell nothing of the labels"
+            return f"{value}, but the loss keeps falling as T → ∞: the scores tell nothing of the labels"
         if self.is_flat:
-            return f"{found}, as good as any other: all scores are equal"
+            return f"{value}, as good as any other: all scores are equal"
         return (
-            f"{found}, between {float(self.low):.9g} and {float(self.high):.9g}, "
+            f"{value}, between {float(self.low):.9g} and {float(self.high):.9g}, "
             f"gradient {float(self.gradient):.1g}, excess loss {float(self.excess):.1g}"
         )
 

@@ -15,14 +15,11 @@ from torch import Tensor
 from ... import calibration
 from ..bootstrap import RESAMPLED
 from ..calibrators.temperature import TemperatureScaling
-from ..conventions import CONVENTIONS
 from ..evaluation import Evaluation
 from ..inputs import checked_probabilities, look_like_probabilities
-from ..metrics import Metrics
+from ..metrics import CONVENTIONS, Interval, Metrics
 from ..reliability import ReliabilityCurve
 from .reading import PredictionsFile
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)

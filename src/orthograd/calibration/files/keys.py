@@ -99,12 +99,12 @@ class Keys:
 
 def _one_of(there: Sequence[str], what: str, asked: str | None, usual: Sequence[str]) -> str:
     wanted = usual if asked is None else (asked,)
-    found = [name for name in wanted if name in there]
-    if len(found) == 1:
-        return found[0]
+    matching = [name for name in wanted if name in there]
+    if len(matching) == 1:
+        return matching[0]
     option, listed = f"--{what}-key", _listed(there)
-    if found:
-        raise UnusableError(f"several could be the {what}: {', '.join(map(repr, found))}; choose with {option}")
+    if matching:
+        raise UnusableError(f"several could be the {what}: {', '.join(map(repr, matching))}; choose with {option}")
     hint = f"; choose with {option}" if asked is None else ""
     raise UnusableError(f"expected {what} named {' or '.join(map(repr, wanted))}, got {listed}{hint}")
 
@@ -142,11 +142,11 @@ def _chosen(asked: Sequence[str], names: Sequence[str], label: str) -> list[str]
 def _matching(pattern: str, names: Sequence[str]) -> list[str]:
     """Columns that are numbered from 0 behind what stands before the asterisk."""
     prefix = pattern[:-1]
-    found = _families(names).get(prefix)
-    if found is None:
+    family = _families(names).get(prefix)
+    if family is None:
         wanted = f"{prefix + '0'!r}, {prefix + '1'!r} …"
         raise UnusableError(f"expected the columns {wanted} of {_option([pattern])}, got {_listed(names)}")
-    return found
+    return family
 
 
 def _numbered(names: Sequence[str]) -> list[str]:
@@ -172,9 +172,9 @@ def _families(names: Iterable[str]) -> dict[str, list[str]]:
     for match in filter(None, map(_NUMBERED.fullmatch, names)):
         members[match[1]].append((int(match[2]), match[0]))
     return {
-        prefix: [name for _, name in sorted(found)]
-        for prefix, found in members.items()
-        if len(found) > 1 and sorted(number for number, _ in found) == [*range(len(found))]
+        prefix: [name for _, name in sorted(family)]
+        for prefix, family in members.items()
+        if len(family) > 1 and sorted(number for number, _ in family) == [*range(len(family))]
     }
 
 

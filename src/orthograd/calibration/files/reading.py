@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from . import arrays, tables
+from . import formats
 from .keys import Keys, UnusableError
 
-_READERS: dict[str, Callable[[Path, Keys], arrays.Content]] = {
-    ".npz": arrays.npz,
-    ".safetensors": arrays.safetensors,
-    ".csv": tables.csv_table,
-    ".parquet": tables.parquet,
+_READERS: dict[str, Callable[[Path, Keys], formats.Content]] = {
+    ".npz": formats.npz,
+    ".safetensors": formats.safetensors,
+    ".csv": formats.csv_table,
+    ".parquet": formats.parquet,
 }
 SUFFIXES = tuple(_READERS)
 
@@ -87,11 +87,11 @@ def _refuse_other_format(path: Path) -> None:
     suffix = path.suffix.lower()
     with path.open("rb") as file:
         start = file.read(4096)
-    formats = [name for name, (at, signs) in _BEGINNINGS.items() if start[at:].startswith(signs)]
-    if suffix in formats or (suffix == ".csv" and b"\0" not in start):  # text has no zero bytes
+    matching = [name for name, (at, signs) in _BEGINNINGS.items() if start[at:].startswith(signs)]
+    if suffix in matching or (suffix == ".csv" and b"\0" not in start):  # text has no zero bytes
         return
     shown = f"it begins with {start[:12]!r}" if start else "it is empty"
-    kind = f"a {formats[0]} file" if formats else "another format"
+    kind = f"a {matching[0]} file" if matching else "another format"
     raise ValueError(f"{path}: cannot be read as {suffix}: {shown}; is it {kind}?")
 
 
@@ -99,7 +99,7 @@ def _signed(labels: Tensor) -> Tensor:
     return labels.long() if labels.dtype in _UNSIGNED else labels  # torch can hold these, but hardly compute with them
 
 
-def _reader(path: Path) -> Callable[[Path, Keys], arrays.Content]:
+def _reader(path: Path) -> Callable[[Path, Keys], formats.Content]:
     suffix = path.suffix.lower()
     if suffix in _READERS:
         return _READERS[suffix]

@@ -1,4 +1,4 @@
-"""The table of a comparison as text: Markdown, LaTeX and CSV, of the same cells."""
+"""The table of a comparison as text: the same cells as Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -108,4 +108,4 @@ def tex(text: str) -> str:
     """
     escaped = "".join(TEX.get(sign, sign) for sign in text)
     escaped = re.sub(r"(?<![\w.])-(?=\d|inf)", "$-$", escaped)
-    return re.sub(r"\b(\d[\d.]*)e([+-]\d+)\b", lambda found: f"${found[1]} \\cdot 10^{{{int(found[2])}}}$", escaped)
+    return re.sub(r"\b(\d[\d.]*)e([+-]\d+)\b", lambda power: f"${power[1]} \\cdot 10^{{{int(power[2])}}}$", escaped)

@@ -1,11 +1,12 @@
-"""What a comparison writes and prints: tables for people and programs, figures, the page, and runs that failed."""
+"""What a comparison writes and prints: tables, figures and the page; `orthograd report` makes pages from records."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -16,15 +17,15 @@ from rich.table import Table
 from ...calibration import CONVENTIONS, ReliabilityCurve
 from ...statistics import ComparisonTable
 from ..files import replacing, write_text
-from ..jobs.files import read_object
+from ..jobs.files import canonical_json, read_object
 from ..jobs.record import CONFIG, FAILURE, RECORD
 from ..training.arms import ARMS
 from ..training.config import Config, recipe
 from .formats import TITLES, as_csv, latex, markdown, tex
 from .page.document import page
-from .page.failures import FailedRun
+from .page.runs import FailedRun
 from .pair import ArmPair, verdict
-from .values import by_severity
+from .records import Record, by_severity, store_in, stored_records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,8 +38,6 @@ def write_comparison(
     pair: ArmPair, names: tuple[str, str], folder: Path, *, failed: Sequence[FailedRun] = ()
 ) -> list[Path]:
     """Write report.html, comparison.json, .md, .tex and .csv, and PNG figures; each whole or not at all."""
-    pass
-
     tables = pair.tables
     summary = _summary(pair, tables, names, failed)
     texts = {
@@ -56,7 +55,7 @@ def _summary(pair: ArmPair, tables: Tables, names: tuple[str, str], failed: Sequ
     return {
         "verdict": verdict(tables["clean"], baseline=names[0], candidate=names[1]),
         "seeds": pair.seeds,
-        "config": {name: value for name, value in pair.baseline[0]["config"].items() if name not in ("arm", "seed")},
+        "config": _shared(pair.baseline[0]["config"]),
         "arms": list(pair.arms),
         "tables": {title: table.as_dict() for title, table in tables.items()},
         **missing,
@@ -73,17 +72,17 @@ def _document(tables: Tables, names: tuple[str, str]) -> str:
 
 def _latex(tables: Tables, names: tuple[str, str], seeds: int) -> str:
     """For each table a float with its caption."""
-    told = f"mean ± SD of {seeds} seeds, difference by pairs with its 95 % interval, Cohen's d, p by Holm's rule"
+    columns = f"mean ± SD of {seeds} seeds, difference by pairs with its 95 % interval, Cohen's d, p by Holm's rule"
     return "% needs \\usepackage{booktabs,graphicx}\n" + "".join(
-        f"\n\\begin{{table}}[ht]\n\\caption{{{tex(f'{title.capitalize()} test images: {told}.')}}}\n"
+        f"\n\\begin{{table}}[ht]\n\\caption{{{tex(f'{title.capitalize()} test images: {columns}.')}}}\n"
         f"{latex(table, baseline=names[0], candidate=names[1])}\\end{{table}}\n"
         for title, table in tables.items()
     )
 
 
 def _figures(pair: ArmPair, names: tuple[str, str], folder: Path) -> list[Path]:
-    from ...figures.composition import reliability_figure
-    from ...figures.severity import severity_figure  # with matplotlib, which takes a while
+    from ...figures.reliability import reliability_figure  # with matplotlib, which takes a while
+    from ...figures.severity import severity_figure
 
     arms = dict(zip(names, (pair.baseline, pair.candidate), strict=True))
     curves = {
@@ -166,17 +165,18 @@ LONGEST = 300  # signs of an error that a page shows; the file has the rest
 
 def failed_runs(store: Path, pair: ArmPair, page: Path) -> list[FailedRun]:
     """Those that share all but arm and seed with the runs of a pair, in order; their links lead there from the page."""
-    found, shared = [], _shared(pair.baseline[0]["config"])
+    runs, shared = [], _shared(pair.baseline[0]["config"])
     for file in store.glob(f"*/{FAILURE}"):
         if (file.parent / RECORD).exists():  # another process has finished it meanwhile
             continue
         config = read_object(file.parent / CONFIG)
         if config.get("arm") in pair.arms and _shared(config) == shared:
-            found.append(FailedRun(config["arm"], config["seed"], _last_line(file), _link(file, page)))
-    return sorted(found, key=lambda run: (pair.arms.index(run.arm), run.seed))
+            runs.append(FailedRun(config["arm"], config["seed"], _last_line(file), _link(file, page)))
+    return sorted(runs, key=lambda run: (pair.arms.index(run.arm), run.seed))
 
 
-def _shared(config: dict[str, object]) -> dict[str, object]:
+def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the runs of a comparison have in common."""
     return {name: value for name, value in config.items() if name not in ("arm", "seed")}
 
 
@@ -189,3 +189,71 @@ def _last_line(file: Path) -> str:
 
 def _link(file: Path, page: Path) -> str:
     return quote(Path(os.path.relpath(file, page.parent)).as_posix())
+
+
+def write_pages(
+    folder: Path, *, baseline: str, candidate: str | None, settings: Mapping[str, str | None], out: Path | None
+) -> list[Path]:
+    """Write report.html, or a page for each comparison where there are several; the paths."""
+    wanted = {name: value for name, value in settings.items() if value is not None}
+    records = [record for record in stored_records(folder) if wanted.items() <= record["config"].items()]
+    pairs = _comparisons(records, baseline=baseline, candidate=candidate)
+    if not pairs:
+        raise ValueError(
+            f"expected two seeds or more of {baseline} and of {candidate or 'another arm'} that share all else, "
+            f"got {_seen(records)}"
+        )
+    paths = _paths(_page_names(pairs), _home(folder) if out is None else out)
+    return [
+        write_text(path, comparison_page(pair, failed_runs(store_in(folder), pair, path)))
+        for path, pair in zip(paths, pairs, strict=True)
+    ]
+
+
+def _paths(names: Sequence[str], target: Path) -> list[Path]:
+    """Pages in a folder, or one page as the file that was asked for."""
+    if target.is_dir() or not target.suffix:
+        return [target / name for name in names]
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"expected a folder that is there, or a page that ends in .html, got {target}")
+    if len(names) > 1:
+        raise ValueError(f"expected a folder for {len(names)} pages ({', '.join(names)}), got the file {target}")
+    return [target]
+
+
+def _comparisons(records: Iterable[Record], *, baseline: str, candidate: str | None) -> list[ArmPair]:
+    """The baseline with each other arm (or the one asked for) among runs that share all but arm and seed."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(canonical_json(_shared(record["config"])), []).append(record)
+    pairs = []
+    for _, runs in sorted(groups.items()):
+        arms = sorted({str(run["config"]["arm"]) for run in runs} - {baseline})
+        pairs += [ArmPair.if_enough(runs, baseline, arm) for arm in arms if candidate in (None, arm)]
+    return [pair for pair in pairs if pair is not None]
+
+
+def _page_names(pairs: Sequence[ArmPair]) -> list[str]:
+    """report.html for one; for several, what sets each apart in its name."""
+    if len(pairs) == 1:
+        return ["report.html"]
+    configs = [{**pair.candidate[0]["config"], "seed": None} for pair in pairs]
+    apart = [name for name in configs[0] if len({str(config.get(name)) for config in configs}) > 1]
+    pages: list[str] = []
+    for config in configs:
+        words = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", str(config.get(name))) for name in apart)
+        same = sum(name == f"report-{words}.html" or name.startswith(f"report-{words}--") for name in pages)
+        pages.append(f"report-{words}.html" if not same else f"report-{words}--{same + 1}.html")
+    return pages
+
+
+def _home(folder: Path) -> Path:
+    """Where pages belong: beside the runs, not among them."""
+    is_store = not (folder / "runs").is_dir() and any(folder.glob("*/record.json"))
+    return folder.absolute().parent if is_store else folder
+
+
+def _seen(records: Sequence[Record]) -> str:
+    """The arms there are and how many runs each has."""
+    arms = [str(record["config"]["arm"]) for record in records]
+    return ", ".join(f"{arms.count(arm)} of {arm}" for arm in sorted(set(arms))) or "no run with these settings"

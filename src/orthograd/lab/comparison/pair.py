@@ -1,4 +1,4 @@
-"""Two arms over seeds, from the records of their runs: tables, a verdict, and the pairs behind them."""
+"""Two arms over seeds, from the records of their runs: pairs of runs, tables, and a verdict."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from functools import cached_property
 from ...calibration import CONVENTIONS
 from ...statistics import ComparisonTable, compare_table
 from ..jobs.record import difference, fingerprint_of
-from . import values
-from .formats import TITLES, as_csv, latex, markdown
-from .values import Metrics, Record, by_severity
+from .formats import TITLES
+from .records import Metrics, Record, after_temperature, clean, image_sets, is_number, shifted
 
-__all__ = ["METRICS", "TITLES", "ArmPair", "Record", "as_csv", "by_severity", "latex", "markdown", "verdict"]
-
-METRICS = tuple(TITLES)
 MARGINS = {"top1_accuracy": 1.0}
 """Differences that were said beforehand not to matter: one point of accuracy."""
 
@@ -64,7 +60,7 @@ class ArmPair:
     @property
     def is_shifted(self) -> bool:
         """Whether every run was judged on shifted images too."""
-        return all(values.image_sets(record) for record in self.records)
+        return all(image_sets(record) for record in self.records)
 
     @property
     def is_scaled(self) -> bool:
@@ -73,31 +69,19 @@ class ArmPair:
 
     @cached_property
     def tables(self) -> dict[str, ComparisonTable]:
-        """The tables there are, by what the test images are: clean, shifted, temperature-scaled."""
-        found = {"clean": self.clean()}
+        """Tables by test images: clean, shifted (mean over shifts and severities), temperature-scaled (clean)."""
+        tables = {"clean": self._table(clean)}
         if self.is_shifted:
-            found["shifted"] = self.shifted()
-        if (scaled := self.after_temperature()) is not None:
-            found["temperature-scaled"] = scaled
-        return found
-
-    def clean(self) -> ComparisonTable:
-        """Clean test images, as the networks are."""
-        return self._table(values.clean)
-
-    def shifted(self) -> ComparisonTable:
-        """The mean over all shifts and severities."""
-        return self._table(values.shifted)
-
-    def after_temperature(self) -> ComparisonTable | None:
-        """Clean test images after temperature scaling; None where no held-out images were left."""
-        return self._table(values.after_temperature) if self.is_scaled else None
+            tables["shifted"] = self._table(shifted)
+        if self.is_scaled:
+            tables["temperature-scaled"] = self._table(after_temperature)
+        return tables
 
     def _table(self, metrics_of: Callable[[Record], Metrics]) -> ComparisonTable:
         known = {}
-        for name in METRICS:
+        for name in TITLES:
             arms = tuple([metrics_of(record)[name] for record in arm] for arm in (self.baseline, self.candidate))
-            if all(values.is_number(value) for arm in arms for value in arm):
+            if all(is_number(value) for arm in arms for value in arm):
                 known[name] = (arms[0], arms[1])
         better = {name: CONVENTIONS[name].better for name in known}
         margins = {name: margin for name, margin in MARGINS.items() if name in known}

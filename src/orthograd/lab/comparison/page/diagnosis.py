@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..pair import ArmPair
-from ..values import Record, is_number
-from .figure import ARMS, entry, figure, table
-from .markup import Markup, joined, tag
-from .panel import Frame, bottom_axis, drawing, panel
-from .scale import Scale
+from ..records import Record, is_number
+from .figure import ARMS, Frame, Scale, bottom_axis, drawing, entry, figure, panel
+from .markup import Markup, joined, table, tag
 
 DRAWN, ROW, LONGEST = 12, 26, 15  # parameters, units of the drawing, letters of a name
 KINDS = {
@@ -60,8 +58,8 @@ class Part:
 
 def section(pair: ArmPair, names: tuple[str, str]) -> Markup | None:
     """A figure and a table; None where the records know nothing of it or tell of different networks."""
-    found = parameters_of(pair)
-    if not found:
+    parameters = parameters_of(pair)
+    if not parameters:
         return None
     samples = pair.baseline[0]["diagnosis"]["samples"]
     introduction = tag(
@@ -70,8 +68,8 @@ def section(pair: ArmPair, names: tuple[str, str]) -> Markup | None:
         f"where that part is large. Measured on {samples:,} training images before the first step and after the last; "
         "the mean over the seeds. What the size of a parameter is for was found by halving and doubling it.",
     )
-    drawn = [one for one in found if one.kind != "idle"][:DRAWN]
-    return joined(introduction, _figure(drawn, names) if drawn else None, _table(found, names), _glossary())
+    drawn = [one for one in parameters if one.kind != "idle"][:DRAWN]
+    return joined(introduction, _figure(drawn, names) if drawn else None, _table(parameters, names), _glossary())
 
 
 def parameters_of(pair: ArmPair) -> list[Parameter]:
@@ -79,8 +77,8 @@ def parameters_of(pair: ArmPair) -> list[Parameter]:
     parts = [record.get("diagnosis") for record in pair.records]
     if not all(parts) or len({tuple(sorted(part["parameters"])) for part in parts if part}) > 1:
         return []
-    found = [_parameter(name, pair) for name in pair.baseline[0]["diagnosis"]["parameters"]]
-    return sorted(found, key=lambda parameter: -parameter.share)
+    parameters = [_parameter(name, pair) for name in pair.baseline[0]["diagnosis"]["parameters"]]
+    return sorted(parameters, key=lambda parameter: -parameter.share)
 
 
 def _parameter(name: str, pair: ArmPair) -> Parameter:
@@ -91,16 +89,16 @@ def _parameter(name: str, pair: ArmPair) -> Parameter:
 
 
 def _part(records: Sequence[Record], name: str, when: str) -> Part:
-    found = [record["diagnosis"]["parameters"][name][when] for record in records]
-    return Part(*(_mean(found, key) for key in ("radial", "share", "norm")))
+    parts = [record["diagnosis"]["parameters"][name][when] for record in records]
+    return Part(*(_mean(parts, key) for key in ("radial", "share", "norm")))
 
 
-def _mean(found: Sequence[Any], key: str) -> float | None:
-    values = [part[key] for part in found if part is not None and is_number(part[key])]
-    return sum(values) / len(values) if len(values) == len(found) else None
+def _mean(parts: Sequence[Any], key: str) -> float | None:
+    values = [part[key] for part in parts if part is not None and is_number(part[key])]
+    return sum(values) / len(values) if len(values) == len(parts) else None
 
 
-def _figure(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
+def _figure(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
     samples = [
         entry(_bar(2, 26, 7, look), f"{name}, after the last step") for look, name in zip(ARMS, names, strict=True)
     ]
@@ -111,22 +109,22 @@ def _figure(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
         words="Of the energy of its gradient, how much lies along the weight. "
         "From the top those with the largest part in the whole gradient.",
         legend=[*samples, start],
-        panels=[_panel(found, names)],
-        numbers=[_numbers(found, names)],
+        panels=[_panel(parameters, names)],
+        numbers=[_numbers(parameters, names)],
         columns="one",
     )
 
 
-def _panel(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
-    frame = Frame(width=360, height=48 + ROW * len(found), left=112, right=16, top=4)
+def _panel(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
+    frame = Frame(width=360, height=48 + ROW * len(parameters), left=112, right=16, top=4)
     x = Scale(0, 100, *frame.x)
-    words = "; ".join(f"{one.name} {' and '.join(_percent(end.radial) for end in one.ends)}" for one in found)
+    words = "; ".join(f"{one.name} {' and '.join(_percent(end.radial) for end in one.ends)}" for one in parameters)
     picture = drawing(
         "radial-shares",
         frame,
         (tag("line", class_="grid", x1=x(at), x2=x(at), y1=frame.y[0], y2=frame.y[1]) for at in (25, 50, 75, 100)),
         bottom_axis(frame, [(x(at), f"{at}") for at in (0, 25, 50, 75, 100)], label="radial share, %"),
-        *(mark for i, one in enumerate(found) for mark in _marks(one, frame.top + ROW * (i + 0.5), x)),
+        *(mark for i, one in enumerate(parameters) for mark in _marks(one, frame.top + ROW * (i + 0.5), x)),
         title="Radial share of gradients after training",
         description=f"Under {names[0]} and under {names[1]}: {words}.",
     )
@@ -147,13 +145,13 @@ def _bar(start: float, end: float, middle: float, look: str) -> Markup:
     return tag("rect", class_=f"mark {look}", x=start, y=middle - 3.5, width=max(0.6, end - start), height=7)
 
 
-def _numbers(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
+def _numbers(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
     header = ["parameter", "start", *names]
-    rows = [[one.name, *(_percent(part.radial) for part in (one.start, *one.ends))] for one in found]
+    rows = [[one.name, *(_percent(part.radial) for part in (one.start, *one.ends))] for one in parameters]
     return table("Radial share of the gradient, %", header, rows, label="Radial share of the gradient")
 
 
-def _table(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
+def _table(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
     header = [
         "parameter",
         *(f"{what}, {when}" for what in ("radial", "norm") for when in ("start", *names)),
@@ -167,7 +165,7 @@ def _table(found: Sequence[Parameter], names: tuple[str, str]) -> Markup:
             *(_norm(part.norm) for part in (one.start, *one.ends)),
             KINDS.get(str(one.kind), "not measured"),
         ]
-        for one in found
+        for one in parameters
     ]
     caption = "Every parameter: radial share of its gradient, norm of its weight, and what its size is for"
     return table(caption, header, rows, label="Every parameter")

@@ -1,16 +1,37 @@
-"""The whole page: sections in order, under one style, with nothing from outside."""
+"""The whole page: the verdict, then sections in order, under one style, with nothing from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
-from ..pair import ArmPair
-from . import diagnosis, downloads, failures, pairs, reliability, setup, severity, tables, training, verdict
-from .failures import FailedRun
+from ....statistics import Comparison, ComparisonTable
+from ..formats import TITLES
+from ..pair import ArmPair, verdict
+from . import diagnosis, pairs, reliability, tables
+from .curves import severity_section, training_section
 from .markup import Markup, joined, tag
+from .runs import FailedRun, downloads_section, failure_count, failures_section, settings_of, setup_section
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+IMAGES = {
+    "clean": "On clean test images",
+    "shifted": "On shifted test images",
+    "temperature-scaled": "On clean test images after temperature scaling",
+}
+CALIBRATED = {
+    "better": "better calibrated",
+    "worse": "worse calibrated",
+    "equivalent": "equally calibrated",
+    "undecided": "calibration undecided",
+}
+ACCURATE = {
+    "better": "more accurate",
+    "worse": "less accurate",
+    "equivalent": "as accurate",
+    "undecided": "accuracy undecided",
+}
+GROUPS = ("better", "worse", "equivalent", "undecided")
 
 
 def page(pair: ArmPair, *, names: tuple[str, str], command: str, failed: Sequence[FailedRun] = ()) -> str:
@@ -19,14 +40,14 @@ def page(pair: ArmPair, *, names: tuple[str, str], command: str, failed: Sequenc
     ``names`` are how people call the baseline and the candidate, ``command`` is what makes the runs again, ``failed``
     the runs that have no record.
     """
-    sections = {"Runs that failed": failures.section(pair, names, failed), **_sections(pair, names, command)}
-    title, about = verdict.headline(pair.tables["clean"], names), _about(pair, failed)
+    sections = {"Runs that failed": failures_section(pair, names, failed), **_sections(pair, names, command)}
+    title, about = headline(pair.tables["clean"], names), _about(pair, failed)
     body = tag(
         "body",
         page_patterns(),
         tag(
             "main",
-            tag("header", tag("p", about, class_="about"), tag("h1", title), verdict.section(pair, names)),
+            tag("header", tag("p", about, class_="about"), tag("h1", title), verdict_section(pair, names)),
             (_section(name, content) for name, content in sections.items() if content),
         ),
     )
@@ -38,11 +59,11 @@ def _sections(pair: ArmPair, names: tuple[str, str], command: str) -> Mapping[st
         "The comparison": tables.section(pair, names),
         "Every seed as a pair": pairs.section(pair, names),
         "Does confidence mean what it says?": reliability.section(pair, names),
-        "As images get worse": severity.section(pair, names),
-        "Training": training.section(pair, names),
+        "As images get worse": severity_section(pair, names),
+        "Training": training_section(pair, names),
         "Where ⊥Grad acts": diagnosis.section(pair, names),
-        "How this was made": setup.section(pair, names, command),
-        "The data": downloads.section(pair, names),
+        "How this was made": setup_section(pair, names, command),
+        "The data": downloads_section(pair, names),
     }
 
 
@@ -52,10 +73,84 @@ def _section(name: str, content: Markup) -> Markup:
 
 
 def _about(pair: ArmPair, failed: Sequence[FailedRun]) -> str:
-    settings = setup.settings_of(pair)
+    settings = settings_of(pair)
     what = [str(settings[name]) for name in ("model", "dataset") if name in settings]
-    missing = [failures.count(failed)] if failed else []
+    missing = [failure_count(failed)] if failed else []
     return " · ".join(["orthograd compare", *what, f"{len(pair.seeds)} seeds", *missing])
+
+
+def headline(table: ComparisonTable, names: tuple[str, str]) -> str:
+    """Both findings in a few words."""
+    ece, accuracy = table["ece"].verdict, table["top1_accuracy"].verdict
+    return f"{names[1]} against {the(names[0])}: {CALIBRATED[ece]}, {ACCURATE[accuracy]}"
+
+
+def verdict_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+    """Two sentences, what stands behind them, and where the candidate is better or worse."""
+    table = pair.tables["clean"]
+    return joined(
+        tag("p", f"{calibration_sentence(table, names)} {accuracy_sentence(table, names)}", class_="lede"),
+        tag("p", "In numbers: ", verdict(table, baseline=names[0], candidate=names[1]), class_="evidence"),
+        tag("h2", f"Where {names[1]} is better, and where worse"),
+        tag("ul", (_summary(name, each) for name, each in pair.tables.items()), class_="summary"),
+    )
+
+
+def calibration_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
+    """The first sentence: how far confidence is from the truth."""
+    row = table["ece"]
+    who, others = f"etworks trained with {names[1]}", f"those of {the(names[0])}"
+    start = {
+        "better": f"N{who} know better how sure they may be than {others}",
+        "worse": f"N{who} know less well how sure they may be than {others}",
+        "equivalent": f"N{who} know as well how sure they may be as {others}",
+        "undecided": f"{row.baseline.n} seeds leave open whether n{who} know better how sure they may be than {others}",
+    }[row.verdict]
+    return (
+        f"{start}: the confidence they state is off by {100 * row.candidate.mean:.1f} percentage points on average, "
+        f"against {100 * row.baseline.mean:.1f}."
+    )
+
+
+def accuracy_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
+    """The second sentence: how often they are right, and whether that speaks against the first."""
+    row, ece = table["top1_accuracy"], table["ece"].verdict
+    turn = "But they" if {row.verdict, ece} == {"better", "worse"} else "They"
+    also = " also" if row.verdict == ece and ece in ("better", "worse") else ""
+    start = {
+        "better": f"{turn} are{also} right more often",
+        "worse": f"{turn} are{also} right less often",
+        "equivalent": f"They are right as often, within {row.margin or 0:g} point",
+        "undecided": "Whether they are right as often remains undecided",
+    }[row.verdict]
+    return f"{start}: in {row.candidate.mean:.1f} % of the clean test images, against {row.baseline.mean:.1f} %."
+
+
+def the(name: str) -> str:
+    """An arm inside a sentence.
+
+    >>> the("baseline"), the("mixup")
+    ('the baseline', 'mixup')
+    """
+    return f"the {name}" if name == "baseline" else name
+
+
+def _summary(images: str, table: ComparisonTable) -> Markup:
+    return tag("li", tag("strong", IMAGES[images]), tag("ul", _groups(table)))
+
+
+def _groups(table: ComparisonTable) -> Iterator[Markup]:
+    for word in GROUPS:
+        metrics = [_short(row) for row in table if row.verdict == word]
+        if metrics:
+            yield tag("li", tag("strong", f"{word}: ", class_=f"verdict {word}"), ", ".join(metrics))
+    moved = [f"{_short(row)} {row.verdict}" for row in table if row.verdict in ("lower", "higher")]
+    if moved:
+        yield tag("li", tag("strong", "changed, "), "which is neither good nor bad by itself: ", ", ".join(moved))
+
+
+def _short(row: Comparison) -> str:
+    return TITLES[str(row.metric)].removesuffix(", %")
 
 
 def page_head(title: str) -> Markup:

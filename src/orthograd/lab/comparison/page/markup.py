@@ -1,9 +1,9 @@
-"""HTML and SVG as nested calls: whatever is not markup already is escaped."""
+"""HTML and SVG as nested calls, and tables. Text that is not markup yet is escaped."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 Child = str | Iterable[str | None] | None
 VOID = ("meta", "link", "rect", "line", "path", "circle", "use", "polyline")
@@ -44,6 +44,39 @@ def compact(number: float) -> str:
     return "0" if text == "-0" else text
 
 
+def table(
+    caption: Child,
+    header: Sequence[str],
+    rows: Iterable[Sequence[Child]],
+    *,
+    label: str,
+    style: str = "",
+    prose: Collection[int] = (),
+) -> Markup:
+    """A table in a box of its own that scrolls where it is too wide; the first cell names the row.
+
+    Columns of ``prose`` begin at the left and break their lines.
+    """
+    return scrolling(
+        label,
+        tag(
+            "table",
+            tag("caption", tag("span", caption)),
+            tag(
+                "thead",
+                tag("tr", (tag("th", name, scope="col", class_=_look(i, prose)) for i, name in enumerate(header))),
+            ),
+            tag("tbody", (_row(cells, prose) for cells in rows)),
+            class_=style or None,
+        ),
+    )
+
+
+def scrolling(label: str, content: Markup) -> Markup:
+    """A box that scrolls sideways, by keyboard too, so that the page never does."""
+    return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
+
+
 def _child(child: Child) -> str:
     if child is None:
         return ""
@@ -60,3 +93,12 @@ def _named(key: str) -> str:
 
 def _value(value: str | float) -> str:
     return html.escape(value) if isinstance(value, str) else compact(value)
+
+
+def _row(cells: Sequence[Child], prose: Collection[int]) -> Markup:
+    rest = (tag("td", cell, class_=_look(i, prose)) for i, cell in enumerate(cells[1:], start=1))
+    return tag("tr", tag("th", cells[0], scope="row"), rest)
+
+
+def _look(column: int, prose: Collection[int]) -> str | None:
+    return "prose" if column in prose else None

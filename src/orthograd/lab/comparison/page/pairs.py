@@ -6,14 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ....calibration import CONVENTIONS
-from .. import values
 from ..formats import TITLES
 from ..pair import ArmPair
-from ..values import Metrics, Record
-from .figure import ARMS, arm_entries, entry, figure, table
-from .markup import Markup, joined, tag
-from .panel import Frame, bottom_axis, curve, drawing, left_axis, listed_points, marker, panel
-from .scale import around
+from ..records import Metrics, Record, clean, is_number, shifted
+from .figure import (
+    ARMS,
+    Frame,
+    arm_entries,
+    around,
+    bottom_axis,
+    curve,
+    drawing,
+    entry,
+    figure,
+    left_axis,
+    listed_points,
+    marker,
+    panel,
+)
+from .markup import Markup, joined, table, tag
 
 MAIN = ("ece", "loss", "top1_accuracy", "max_softmax", "brier", "entropy")
 FRAME = Frame(height=220, bottom=28)
@@ -63,10 +74,10 @@ class Pairs:
 
 def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
     """The figures of clean and of shifted images."""
-    parts = [_figure(pair, names, "clean", "On clean test images", values.clean)]
+    parts = [_figure(pair, names, "clean", "On clean test images", clean)]
     if pair.is_shifted:
         title = "On shifted test images, the mean over all shifts and severities"
-        parts.append(_figure(pair, names, "shifted", title, values.shifted))
+        parts.append(_figure(pair, names, "shifted", title, shifted))
     introduction = tag(
         "p",
         "Both runs of a seed learn from the same images, from the same initial weights and in the same order. "
@@ -79,26 +90,26 @@ def pairs_of(pair: ArmPair, metrics_of: Callable[[Record], Metrics]) -> Iterator
     """The main metrics that are numbers in every run."""
     for metric in MAIN:
         arms = [[metrics_of(record)[metric] for record in arm] for arm in (pair.baseline, pair.candidate)]
-        if all(values.is_number(value) for arm in arms for value in arm):
+        if all(is_number(value) for arm in arms for value in arm):
             yield Pairs(metric, pair.seeds, *arms)
 
 
 def _figure(
     pair: ArmPair, names: tuple[str, str], key: str, title: str, metrics_of: Callable[[Record], Metrics]
 ) -> Markup:
-    found = list(pairs_of(pair, metrics_of))
+    metrics = list(pairs_of(pair, metrics_of))
     samples = [
         entry(tag("line", class_=_look(way), x1=1, x2=27, y1=7, y2=7), f"a seed that is {way} under {names[1]}")
         for way in ("lower", "higher", "the same")
-        if any(way in pairs.ways for pairs in found)
+        if any(way in pairs.ways for pairs in metrics)
     ]
     return figure(
         f"pairs-{key}",
         title=title,
         words=f"To the left {names[0]}, to the right {names[1]}; means in bold.",
         legend=[*arm_entries(names, has_lines=False), *samples],
-        panels=(_panel(key, pairs, names) for pairs in found),
-        numbers=[_numbers(title, found, names)],
+        panels=(_panel(key, pairs, names) for pairs in metrics),
+        numbers=[_numbers(title, metrics, names)],
         columns="three",
     )
 
@@ -142,11 +153,11 @@ def _look(way: str) -> str:
     return f"seed {way.removeprefix('the ')}"
 
 
-def _numbers(title: str, found: Sequence[Pairs], names: tuple[str, str]) -> Markup:
-    header = ["seed", *(f"{TITLES[pairs.metric]}: {name}" for pairs in found for name in names)]
+def _numbers(title: str, metrics: Sequence[Pairs], names: tuple[str, str]) -> Markup:
+    header = ["seed", *(f"{TITLES[pairs.metric]}: {name}" for pairs in metrics for name in names)]
     rows = [
-        [str(seed), *(pairs.shown(value) for pairs in found for value in pairs.each[i])]
-        for i, seed in enumerate(found[0].seeds)
+        [str(seed), *(pairs.shown(value) for pairs in metrics for value in pairs.each[i])]
+        for i, seed in enumerate(metrics[0].seeds)
     ]
-    means = ["mean", *(pairs.shown(value) for pairs in found for value in pairs.means)]
+    means = ["mean", *(pairs.shown(value) for pairs in metrics for value in pairs.means)]
     return table(f"{title}: every seed", header, [*rows, means], label=f"{title}: every seed")

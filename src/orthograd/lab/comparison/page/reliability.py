@@ -7,11 +7,9 @@ from typing import Any
 
 from ....calibration import ReliabilityCurve, average
 from ..pair import ArmPair
-from ..values import Record
-from .figure import entry, figure, table
-from .markup import Markup, joined, tag
-from .panel import Frame, drawing, left_axis, panel
-from .scale import Scale
+from ..records import Record
+from .figure import Frame, Scale, drawing, entry, figure, left_axis, panel
+from .markup import Markup, joined, table, tag
 
 FRAME = Frame(width=300, height=372, left=42, right=8, top=8, bottom=114)
 HISTOGRAM = Frame(width=300, height=372, left=42, right=8, top=270, bottom=38)
@@ -42,8 +40,8 @@ def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
 
 def curves_of(records: Sequence[Record], kind: str) -> ReliabilityCurve | None:
     """The mean over the runs; None where any run has no such images."""
-    found: list[Any] = [record["reliability"][kind] for record in records]
-    return average([ReliabilityCurve.from_dict(each) for each in found]) if all(found) else None
+    curves: list[Any] = [record["reliability"][kind] for record in records]
+    return average([ReliabilityCurve.from_dict(each) for each in curves]) if all(curves) else None
 
 
 def _figures(pair: ArmPair, names: tuple[str, str]) -> Iterator[Markup]:

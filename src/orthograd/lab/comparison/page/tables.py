@@ -8,8 +8,7 @@ from ....calibration import CONVENTIONS
 from ....statistics import Comparison, ComparisonTable
 from ..formats import TITLES, cells, header
 from ..pair import MARGINS, ArmPair
-from .figure import table
-from .markup import Markup, joined, tag
+from .markup import Markup, joined, table, tag
 
 CAPTIONS = {
     "clean": "Clean test images",
@@ -24,14 +23,14 @@ def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
     """How to read the tables, the tables, and the definitions."""
     return joined(
         _glossary(pair, names),
-        (_table(CAPTIONS[images], found, names) for images, found in pair.tables.items()),
+        (_table(CAPTIONS[images], each, names) for images, each in pair.tables.items()),
         _left_out(pair),
         _definitions(pair),
     )
 
 
-def _table(caption: str, found: ComparisonTable, names: tuple[str, str]) -> Markup:
-    rows = [_row(row) for row in found]
+def _table(caption: str, compared: ComparisonTable, names: tuple[str, str]) -> Markup:
+    rows = [_row(row) for row in compared]
     return table(caption, header(*names), rows, label=caption, style="comparison")
 
 
@@ -58,7 +57,7 @@ def typeset(text: str) -> str:
     ('−0.01 (−0.02 to +0.03)', '9.3 × 10⁻⁷')
     """
     raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-    powers = re.sub(r"e([+-]\d+)", lambda found: " × 10" + str(int(found[1])).translate(raised), text)
+    powers = re.sub(r"e([+-]\d+)", lambda power: " × 10" + str(int(power[1])).translate(raised), text)
     return powers.replace("-", "−")
 
 
@@ -88,11 +87,11 @@ def _margins() -> str:
 def _left_out(pair: ArmPair) -> Markup | None:
     """Metrics that some run has no number for."""
     missing = {
-        images: [title for name, title in TITLES.items() if name not in [row.metric for row in found]]
-        for images, found in pair.tables.items()
+        images: [title for name, title in TITLES.items() if name not in [row.metric for row in compared]]
+        for images, compared in pair.tables.items()
     }
-    said = "; ".join(f"{images}: {', '.join(titles)}" for images, titles in missing.items() if titles)
-    return tag("p", f"Left out, as they are undefined or infinite in some run: {said}.") if said else None
+    listed = "; ".join(f"{images}: {', '.join(titles)}" for images, titles in missing.items() if titles)
+    return tag("p", f"Left out, as they are undefined or infinite in some run: {listed}.") if listed else None
 
 
 def _definitions(pair: ArmPair) -> Markup:
@@ -100,8 +99,8 @@ def _definitions(pair: ArmPair) -> Markup:
     numbers = {"bins": evaluated["bins"], "k": min(5, evaluated["classes"])}
     rows = []
     for name, title in TITLES.items():
-        found = CONVENTIONS[name]
-        rows.append([title, found.definition.format(**numbers), found.unit or "–", found.better or "neither"])
+        metric = CONVENTIONS[name]
+        rows.append([title, metric.definition.format(**numbers), metric.unit or "–", metric.better or "neither"])
     described = table(
         "What each metric is", ["metric", "definition", "unit", "better"], rows, label="Definitions", style="words"
     )

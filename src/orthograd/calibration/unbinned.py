@@ -1,14 +1,14 @@
-"""Smooth calibration error: no bins, so no jumps where a confidence crosses an edge.
+"""Errors without bins: the smooth calibration error, and the error rate when the least confident are left out.
 
-Residuals are spread over a fixed grid, which adds up over batches; the smoothing is done once at the end.
-
-Reference: Błasiok and Nakkiran, "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing", 2023.
+The smooth error has no jumps where a confidence crosses an edge. Its residuals are spread over a fixed grid, which adds
+up over batches; the smoothing is done once at the end.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,13 +28,15 @@ def on_grid(confidence: Tensor, residual: Tensor) -> Tensor:
 
 
 def smooth_ece(grid: Tensor, samples: int) -> float:
-    """The σ for which ∫ |mean residual smoothed with a reflected Gaussian of width σ| dt = σ.
+    """The smooth ECE: the σ for which ∫ |mean residual smoothed with a reflected Gaussian of width σ| dt = σ.
 
     All residuals at one confidence, smoothed, integrate to their mean again, whatever the width:
 
     >>> residual = torch.tensor([0.4, 0.4])
     >>> round(smooth_ece(on_grid(torch.tensor([0.9, 0.9]), residual), 2), 6)
     0.4
+
+    Reference: Błasiok and Nakkiran, "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing", 2023.
     """
     if not grid.isfinite().all():
         return math.nan
@@ -84,3 +86,56 @@ def _integral(spectrum: Tensor, sigma: float) -> float:
     density = torch.fft.irfft(spectrum * gaussian, n=2 * CELLS)  # residual per cell, smoothed
     inside = density[: CELLS + 1].abs()
     return float(inside.sum() - (inside[0] + inside[-1]) / 2)
+
+
+def risk_coverage(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
+    """Coverages 1/n … 1 and the error rate among that share of the most confident samples.
+
+    Args:
+        confidence: a number for each sample (n,), in any order.
+        correct: whether each prediction is right, as booleans (n,).
+
+    Samples of equal confidence could be left out in any order, so each of them counts with the error rate of all.
+
+    >>> risk_coverage(torch.tensor([0.6, 0.8, 0.9]), torch.tensor([False, True, True]))[1]
+    tensor([0.0000, 0.0000, 0.3333], dtype=torch.float64)
+
+    Reference: El-Yaniv and Wiener, "On the Foundations of Noise-free Selective Classification", 2010.
+    """
+    confidence, correct = _in_order(*_checked(torch.as_tensor(confidence), torch.as_tensor(correct)))
+    wrong = correct.flip(0).logical_not().double()
+    _, group, size = torch.unique_consecutive(confidence.flip(0), return_inverse=True, return_counts=True)
+    shared = (torch.zeros_like(size, dtype=torch.float64).index_add_(0, group, wrong) / size)[group]
+    covered = torch.arange(1, len(wrong) + 1, dtype=torch.float64, device=wrong.device)
+    return covered / len(wrong), shared.cumsum(0) / covered
+
+
+def aurc(confidence: Any, correct: Any) -> Tensor:
+    """The area under the risk–coverage curve: its mean over the coverages.
+
+    Reference: Geifman, Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers", 2019.
+    """
+    return risk_coverage(confidence, correct)[1].mean()
+
+
+def _in_order(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
+    """The lowest confidence first."""
+    if bool((confidence[1:] >= confidence[:-1]).all()):  # as an evaluation has them: to look is cheaper than to sort
+        return confidence, correct
+    order = confidence.argsort()
+    return confidence[order], correct[order]
+
+
+def _checked(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
+    if confidence.ndim != 1 or confidence.shape != correct.shape:
+        shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
+        raise ValueError(f"expected confidence (n,) and correct (n,), got {shapes}")
+    if len(confidence) == 0:
+        raise ValueError("expected at least one sample, got none")
+    if correct.dtype != torch.bool:
+        raise TypeError(f"expected correct as booleans, got {correct.dtype}")
+    if bool(confidence.isnan().any()):
+        raise ValueError(
+            f"expected confidences that are numbers, got nan in row {int(confidence.isnan().nonzero()[0])}"
+        )
+    return confidence, correct

@@ -1,0 +1,206 @@
+"""The runs behind the page: those that failed, their settings, versions and times, and their data as CSV files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from ....calibration import CONVENTIONS
+from ..formats import as_csv, csv_text
+from ..pair import ArmPair
+from ..records import Record, duration, image_sets
+from .markup import Markup, joined, table, tag
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """Which run it was, the last line of its error, and where from the page the file with all of it is."""
+
+    arm: str
+    seed: int
+    error: str
+    file: str
+
+
+def failures_section(pair: ArmPair, names: tuple[str, str], failed: Sequence[FailedRun]) -> Markup | None:
+    """Every failed run with its error and a link to the rest; None where all went well."""
+    if not failed:
+        return None
+    named = dict(zip(pair.arms, names, strict=True))
+    rows = [[f"{named[run.arm]}, seed {run.seed}", run.error, tag("a", "failure.txt", href=run.file)] for run in failed]
+    left_out = sorted({run.seed for run in failed} - set(pair.seeds))
+    seeds = f" Left out for that: seed{'s'[: len(left_out) - 1]} {', '.join(map(str, left_out))}." if left_out else ""
+    return joined(
+        tag("p", f"{failure_count(failed)}.{seeds} The same command tries again.", class_="missing"),
+        table("Runs that failed", ["run", "error", "all of it"], rows, label="Runs that failed", style="facts"),
+    )
+
+
+def failure_count(failed: Sequence[FailedRun]) -> str:
+    """How many, in words."""
+    return f"{len(failed)} run{'s' * (len(failed) > 1)} failed"
+
+
+def setup_section(pair: ArmPair, names: tuple[str, str], command: str) -> Markup:
+    """What another person needs to get the same."""
+    return joined(
+        table(
+            "Settings, the same for every run", ["setting", "value"], _settings(pair), label="Settings", style="facts"
+        ),
+        _disagreements(pair),
+        table(
+            "Versions, hardware and time",
+            ["what", "value"],
+            _surroundings(pair),
+            label="Versions, hardware and time",
+            style="facts",
+        ),
+        tag("h3", "Again, from the start"),
+        tag("pre", tag("code", command), tabindex="0", role="region", aria_label="The command"),
+        tag("p", _how(pair)),
+        _runs(pair, names),
+    )
+
+
+def settings_of(pair: ArmPair) -> dict[str, Any]:
+    """What all runs share."""
+    return {name: value for name, value in sorted(pair.baseline[0]["config"].items()) if name not in ("arm", "seed")}
+
+
+def _settings(pair: ArmPair) -> list[list[str]]:
+    shown = {"seeds": ", ".join(map(str, pair.seeds)), **settings_of(pair)}
+    evaluated = pair.baseline[0].get("evaluated")
+    if evaluated:
+        shown |= {"test images": f"{evaluated['samples']:,}", "classes": evaluated["classes"]}
+        shown["bins of confidence"] = evaluated["bins"]
+    return [[name.replace("_", " "), str(value)] for name, value in shown.items()]
+
+
+def _surroundings(pair: ArmPair) -> list[list[str]]:
+    rows = [[name.replace("_", " "), _values(values)] for name, values in _gathered(pair.records).items()]
+    sizes = _values([_text(record["parameters"]) for record in pair.records if "parameters" in record])
+    rows += [["parameters of the network", sizes]] if sizes else []
+    return rows + [[f"{name}, time of a run", _spread(seconds)] for name, seconds in _seconds(pair.records).items()]
+
+
+def _gathered(records: Iterable[Record]) -> dict[str, list[str]]:
+    """Every version and every piece of hardware, as each run states it."""
+    texts: dict[str, list[str]] = {}
+    for record in records:
+        for part in ("versions", "hardware"):
+            for name, value in sorted(record.get(part, {}).items()):
+                texts.setdefault(name, []).append(_text(value))
+    return texts
+
+
+def _disagreements(pair: ArmPair) -> Markup | None:
+    """Said before the table, since runs made elsewhere may differ for that reason alone."""
+    differing = [name for name, values in _gathered(pair.records).items() if len(set(values)) > 1]
+    if not differing:
+        return None
+    return tag("p", f"The runs do not agree in {', '.join(differing)}: see how many had which below.", class_="missing")
+
+
+def _seconds(records: Iterable[Record]) -> Mapping[str, list[float]]:
+    times: dict[str, list[float]] = {}
+    for record in records:
+        for name, seconds in sorted(record.get("seconds", {}).items()):
+            times.setdefault(name, []).append(seconds)
+    return times
+
+
+def _spread(seconds: list[float]) -> str:
+    low, mean, high = map(duration, (min(seconds), sum(seconds) / len(seconds), max(seconds)))
+    return f"{mean} on average, {low} to {high}"
+
+
+def _values(values: list[str]) -> str:
+    counts = Counter(values)
+    if len(counts) < 2:
+        return next(iter(counts), "")
+    return "; ".join(f"{value} ({count} runs)" for value, count in counts.items())
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _how(pair: ArmPair) -> str:
+    if pair.seeds != list(range(pair.seeds[0], pair.seeds[0] + len(pair.seeds))):
+        return (
+            "One command trains seeds in a row. Those of this page have gaps: train each row of them with --first-seed "
+            "into the same folder. With the same versions on the same hardware a seed gives the same bits."
+        )
+    return (
+        "With the same versions on the same hardware this gives the same bits; elsewhere it gives the same up to "
+        "rounding and its consequences."
+    )
+
+
+def _runs(pair: ArmPair, names: tuple[str, str]) -> Markup:
+    rows = [
+        [f"{name}, seed {record['config']['seed']}", str(record.get("hash", "–")), _temperature(record)]
+        for name, arm in zip(names, (pair.baseline, pair.candidate), strict=True)
+        for record in arm
+    ]
+    listed = table("Every run", ["run", "hash of its config", "temperature"], rows, label="Every run")
+    return tag("details", tag("summary", "Every run: hashes and temperatures"), listed)
+
+
+def _temperature(record: Record) -> str:
+    scaled = record["after_temperature"]
+    return "–" if scaled is None else f"{scaled['temperature']:.4f}"
+
+
+def downloads_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+    """A list of links, each of which holds its file."""
+    files = {
+        "runs.csv": ("every metric of every run and image set, in full precision", runs_csv(pair)),
+        "training.csv": ("the loss of every epoch of every run", training_csv(pair)),
+    }
+    for images, compared in pair.tables.items():
+        text = as_csv(compared, baseline=names[0], candidate=names[1])
+        files[f"comparison-{images}.csv"] = (f"the table of {images} test images", text)
+    return tag("ul", (_link(name, words, text) for name, (words, text) in files.items()), class_="downloads")
+
+
+def runs_csv(pair: ArmPair) -> str:
+    """A row for each run and image set."""
+    metrics = [name for name in CONVENTIONS if name in pair.baseline[0]["metrics"]["clean"]]
+    lines = [["arm", "seed", "images", *metrics]]
+    for record in pair.records:
+        for images, metrics_of_set in _image_sets(record):
+            lines.append([*_run(record), images, *(_cell(metrics_of_set.get(name)) for name in metrics)])
+    return csv_text(lines)
+
+
+def training_csv(pair: ArmPair) -> str:
+    """A row for each run and epoch."""
+    lines = [["arm", "seed", "epoch", "loss"]]
+    for record in pair.records:
+        lines += [[*_run(record), str(i + 1), _cell(loss)] for i, loss in enumerate(record["losses"])]
+    return csv_text(lines)
+
+
+def _image_sets(record: Record) -> Iterator[tuple[str, Any]]:
+    yield from ((name, record["metrics"][name]) for name in ("clean", *image_sets(record)))
+    if record["after_temperature"] is not None:
+        yield "clean.after_temperature", record["after_temperature"]["metrics"]
+
+
+def _run(record: Record) -> list[str]:
+    return [str(record["config"]["arm"]), str(record["config"]["seed"])]
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _link(name: str, words: str, text: str) -> Markup:
+    # Percent-encoding leaves digits, commas and points alone: shorter than base64, and readable.
+    address = f"data:text/csv;charset=utf-8,{quote(text, safe=',.-+_')}"
+    size = f"{len(text.encode()) / 1000:,.0f} kB" if len(text) >= 1000 else f"{len(text.encode())} bytes"
+    return tag("li", tag("a", name, download=name, href=address), f": {words} ({size})")
