@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 import torch
 
-from orthograd.lab.bench.training import EPOCH, RECIPE, new_pack, noise
+from orthograd.lab.bench.claim import EPOCH_IMAGES
+from orthograd.lab.bench.training import RECIPE, new_pack, noise
 from orthograd.lab.gpu.packing import epoch_of_all
 from orthograd.lab.gpu.precision import precision
 from orthograd.lab.gpu.slots import SLOTS
@@ -36,7 +37,7 @@ def images_a_second(model: str, changes: dict[str, object]) -> float:
     try:
         with precision(config.precision), ExitStack() as lent:
             slots = new_pack(config, config.arm, task, PACKS[model], lent)
-            return EPOCH * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
+            return EPOCH_IMAGES * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
     finally:
         SLOTS.drop()
         for name, value in usual.items():
