@@ -5,7 +5,7 @@ unexport PYTHONDONTWRITEBYTECODE  # set, every process would compile torch anew:
 # Files of tests, one process a core. In their order: those that fork come before JAX, which has threads.
 SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: compare test test-all reproduce reproduce-check bench format clean
+.PHONY: compare test test-all reproduce reproduce-check docs bench format clean
 
 compare: .venv/ready
 	$(BIN)/orthograd compare
@@ -24,6 +24,10 @@ reproduce: .venv/ready
 
 reproduce-check: .venv/ready
 	$(BIN)/python -m orthograd.paper.document --check
+
+docs: .venv/ready
+	$(BIN)/python -m orthograd.paper.studies.documents
+	$(BIN)/python -m orthograd.paper.document
 
 bench: .venv/ready
 	$(BIN)/orthograd bench

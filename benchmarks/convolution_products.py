@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import torch
-from _recorded import conclude, recording_parser
+from _record import conclude, parser
 
-from orthograd.lab.bench.claim import Claim
+from orthograd.lab.bench.claim import Claim, Key
 from orthograd.lab.bench.convolutions import Alone, Step, by_cudnn, by_us, noise_of, operands, seconds
 from orthograd.lab.kernels.eligible import backward_ways, is_convolution_fused
 from orthograd.lab.networks import MODELS
@@ -20,47 +20,48 @@ NETWORKS = (
 )
 """And how many of each product go side by side."""
 REPEATS, BATCH = 20, 64
-KINDS = {"forward": (False, False), "back": (True, False), "weights": (False, True)}
-"""And whether the slopes of images and of weights are wanted."""
+PARTS = {"forward": (False, False), "input gradient": (True, False), "weight gradient": (False, True)}
+"""And whether gradients of the input and of the weights are wanted."""
 
 
 def measured() -> Iterator[Claim]:
-    """Of each kind of product all that a step has of them, over what cuDNN takes for these."""
+    """All that a step has of each product, over what cuDNN takes for these."""
     for name, precision, dtype, pack in NETWORKS:
-        found = _products(name, dtype, pack)
-        for what, times in found.items():
-            ours = {"ours, µs": times["ours"]}
-            yield Claim(f"{name}, {precision}: {what}: ours over cuDNN's", times["ours"] / times["cuDNN"], others=ours)
-        together = {whose: sum(times[whose] for times in found.values()) for whose in ("ours", "cuDNN")}
-        yield Claim(f"{name}, {precision}: all of these: ours over cuDNN's", together["ours"] / together["cuDNN"], 1.0)
+        products = _products(name, dtype, pack)
+        for (layer, part), times in products.items():
+            key = Key("convolution over cuDNN's", model=name, precision=precision, part=part, setting=layer)
+            yield Claim(key, times["ours"] / times["cuDNN"], others={"ours, µs": times["ours"]})
+        together = {whose: sum(times[whose] for times in products.values()) for whose in ("ours", "cuDNN")}
+        key = Key("all convolutions over cuDNN's", model=name, precision=precision)
+        yield Claim(key, together["ours"] / together["cuDNN"], 1.0)
 
 
-def _products(name: str, dtype: torch.dtype, pack: int) -> dict[str, dict[str, float]]:
-    """Microseconds of those that are ours, by what they are."""
-    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+def _products(name: str, dtype: torch.dtype, pack: int) -> dict[tuple[str, str], dict[str, float]]:
+    """Microseconds of those that are ours, and of cuDNN for the same, by layer and part."""
+    spent: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for layer, before, after in operands(MODELS[name]((3, 32, 32), 10), torch.zeros(BATCH, 3, 32, 32)):
         size, stride = layer.kernel_size[0], layer.stride[0]
-        what = f"{size} × {size}, stride {stride}, {before[1]} to {after[1]} channels"
+        shape = f"{size} × {size}, stride {stride}, {before[1]} to {after[1]} channels"
         layer = layer.to("cuda", dtype)
         if not is_convolution_fused(layer, noise_of(before, dtype, "cuda")):
             continue
-        are_ours = dict(zip(KINDS, (True, *backward_ways(layer, dtype)), strict=True))
-        for kind, wanted in KINDS.items():
-            for whose, made in (("ours", by_us), ("cuDNN", by_cudnn)) if are_ours[kind] else ():
+        are_ours = dict(zip(PARTS, (True, *backward_ways(layer, dtype)), strict=True))
+        for part, wanted in PARTS.items():
+            for whose, made in (("ours", by_us), ("cuDNN", by_cudnn)) if are_ours[part] else ():
                 shapes = before, layer.weight.shape, after
                 noise = ([noise_of(shape, dtype, "cuda") for shape in shapes] for _ in range(pack))
-                runs = [_run(made(layer, *each, wanted), kind) for each in noise]
-                found[f"{what}, {kind}"][whose] += 1e6 * min(seconds(runs) for _ in range(3)) / (pack * REPEATS)
-    return found
+                runs = [_run(made(layer, *each, wanted), part) for each in noise]
+                spent[shape, part][whose] += 1e6 * min(seconds(runs) for _ in range(3)) / (pack * REPEATS)
+    return spent
 
 
-def _run(steps: tuple[Step, Step], kind: str) -> Alone:
-    return Alone([steps[0] if kind == "forward" else steps[1]] * REPEATS)
+def _run(steps: tuple[Step, Step], part: str) -> Alone:
+    return Alone([steps[0] if part == "forward" else steps[1]] * REPEATS)
 
 
 def main() -> None:
     """Measure, print, and leave a record if asked for."""
-    options = recording_parser().parse_args()
+    options = parser(__doc__).parse_args()
     if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
         raise SystemExit("expected a CUDA device of the Hopper kind, got none")
     torch.backends.cudnn.deterministic = True

@@ -11,20 +11,20 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from _recorded import check
+from _record import conclude, parser
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 
 import orthograd
-from orthograd.lab.bench.claim import Claim, interleaved
-from orthograd.lab.bench.memory import peak
-from orthograd.lab.bench.shapes import resnet18
+from orthograd.lab.bench.claim import Claim, Key, interleaved
+from orthograd.lab.bench.step import peak, resnet18
 
 ROUNDS, RECIPE = 15, {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
 CPU, SHAPES = torch.device("cpu"), list(resnet18())
@@ -47,20 +47,20 @@ class Weights(nn.Module):
 
 def claims() -> Iterator[Claim]:
     for ranks in (2, 1, 4):
-        found = measured(ranks)
-        where, bound = f"{ranks} processes, ResNet-18", ranks == 2
-        yield Claim(
-            f"FSDP2 step, {where}",
-            found["step"],
-            1.5 if bound else None,
-            {"optimizer's step alone": found["optimizer"], "ms without": found["ms"], "ms added": found["added"]},
-        )
-        parts = {name: found[name] for name in ("memory, ms", "host, ms", "all-reduces, ms")}
-        yield Claim(f"predicted over measured, {where}", sum(parts.values()) / found["added"], others=parts)
-        yield Claim(f"collectives added, {where}", found["collectives"], 2.0)
-        yield Claim(f"extra memory per rank, {where}, MiB", found["memory"], 1.0)
-        yield Claim(f"the same, gradients nearly parallel to weights, {where}, MiB", found["parallel_memory"], 1.0)
-        yield Claim(f"one all-reduce of 62 × 2 numbers, {where}, ms", found["all-reduces, ms"] / 2)
+        values, reach = measured(ranks), 1.5 if ranks == 2 else None
+        key = partial(Key, model="ResNet-18", setting=f"{ranks} processes")
+        names = {"optimizer's step alone": "optimizer", "ms without": "ms", "ms added": "added"}
+        others = {title: values[name] for title, name in names.items()}
+        yield Claim(key("FSDP2 step"), values["step"], reach, others)
+        parts = {name: values[name] for name in ("memory, ms", "host, ms", "all-reduces, ms")}
+        ratio = sum(parts.values()) / values["added"]
+        yield Claim(key("FSDP2 step, predicted over measured"), ratio, others=parts)
+        yield Claim(key("collectives added"), values["collectives"], 2.0)
+        memory = "extra memory per rank"
+        yield Claim(key(memory, unit="MiB"), values["memory"], 1.0)
+        parallel = key(f"{memory}, gradients nearly parallel to weights", unit="MiB")
+        yield Claim(parallel, values["parallel_memory"], 1.0)
+        yield Claim(key("one all-reduce of 62 × 2 numbers", unit="ms"), values["all-reduces, ms"] / 2)
 
 
 def measured(ranks: int) -> dict[str, float]:
@@ -69,16 +69,16 @@ def measured(ranks: int) -> dict[str, float]:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(_work, (ranks, port, folder), nprocs=ranks)
-        return json.loads(Path(folder, "found").read_text())  # type: ignore[no-any-return]
+        return json.loads(Path(folder, "measured").read_text())  # type: ignore[no-any-return]
 
 
 def _work(rank: int, ranks: int, port: int, folder: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    found = _measured()
+    values = _measured()
     if rank == 0:
-        Path(folder, "found").write_text(json.dumps(found))
+        Path(folder, "measured").write_text(json.dumps(values))
     dist.barrier()
     dist.destroy_process_group()
     os._exit(0)  # threads of gloo may abort a Python that winds itself up (pytorch issue 190489)
@@ -162,4 +162,4 @@ def _collectives(step: Callable[[], Any]) -> int:
 
 
 if __name__ == "__main__":
-    check(claims())
+    conclude(claims(), CPU, parser(__doc__).parse_args().record)

@@ -74,8 +74,8 @@ def main() -> None:
         )
     for block, chunk in product([512, 1024], [2048, 4096, 8192]):
         step_plan.BLOCK, step_plan.SMALLEST_CHUNK = block, chunk
-        found = [microseconds(fused(projects=projects)) for projects in (False, True)]
-        print(f"{block:5d}{chunk:7d}{found[0]:30.1f}{found[1]:8.1f}", flush=True)
+        times = [microseconds(fused(projects=projects)) for projects in (False, True)]
+        print(f"{block:5d}{chunk:7d}{times[0]:30.1f}{times[1]:8.1f}", flush=True)
 
 
 if __name__ == "__main__":

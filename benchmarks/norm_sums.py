@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 import torch
 
-from orthograd.lab.bench.training import EPOCH, RECIPE, concurrent_slots, noise
+from orthograd.lab.bench.claim import EPOCH_IMAGES
+from orthograd.lab.bench.training import RECIPE, concurrent_slots, noise
 from orthograd.lab.gpu.concurrency import epoch_of_all
 from orthograd.lab.gpu.gpu import GPU
 from orthograd.lab.kernels import fused_norm
@@ -35,7 +36,7 @@ def images_a_second(model: str, changes: dict[str, object]) -> float:
     try:
         with GPU(config.precision) as gpu, ExitStack() as lent:
             slots = concurrent_slots(gpu, config, config.arm, task, PACKS[model], lent)
-            return EPOCH * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
+            return EPOCH_IMAGES * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
     finally:
         for name, value in usual.items():
             setattr(fused_norm, name, value)

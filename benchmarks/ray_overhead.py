@@ -10,9 +10,10 @@ from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-from _recorded import check
+import torch
+from _record import conclude, parser
 
-from orthograd.lab.bench.claim import Claim
+from orthograd.lab.bench.claim import Claim, Key
 from orthograd.lab.jobs.cluster.executor import RayCluster
 from orthograd.lab.jobs.executors import Executor, execute
 from orthograd.lab.jobs.jobs import Event, Grid
@@ -34,9 +35,10 @@ def claims() -> Iterator[Claim]:
     for turn in range(TURNS):
         for name in sorted(turns, reverse=turn % 2 == 1):
             turns[name].append(short_runs(RayCluster() if name == "Ray, s" else ProcessPool(WORKERS)))
-    seconds = {name: median(found) for name, found in turns.items()}
+    seconds = {name: median(times) for name, times in turns.items()}
     ratio = seconds["Ray, s"] / seconds["pool, s"]
-    yield Claim(f"Ray over the process pool, {RUNS} runs of {EPOCHS} epochs, after start-up", ratio, 1.15, seconds)
+    key = Key("Ray over the process pool", setting=f"{RUNS} runs of {EPOCHS} epochs, after start-up")
+    yield Claim(key, ratio, 1.15, seconds)
     yield from trivial_runs()
     ray.shutdown()
 
@@ -69,8 +71,10 @@ def trivial_runs() -> Iterator[Claim]:
         execute(grid, trivial, Store(folder), executor=RayCluster(), on_event=notice)
         busy, wall = time.process_time() - busy, time.perf_counter() - started
     others = {"wall ms a run, with the runs": 1e3 * wall / TRIVIAL}
-    yield Claim(f"driver, {TRIVIAL} trivial runs, ms a run", 1e3 * busy / TRIVIAL, 20.0, others)
-    yield Claim(f"driver's memory from run 200 to run {TRIVIAL}, MiB", memory[-1] - memory[199], 8.0)
+    driver = Key("driver", setting=f"{TRIVIAL} trivial runs", unit="ms a run")
+    yield Claim(driver, 1e3 * busy / TRIVIAL, 20.0, others)
+    growth = Key("driver's memory", setting=f"from run 200 to run {TRIVIAL}", unit="MiB")
+    yield Claim(growth, memory[-1] - memory[199], 8.0)
 
 
 def trivial(config: dict[str, Any], folder: Any, report: Any) -> dict[str, Any]:
@@ -84,4 +88,4 @@ def resident() -> float:
 
 
 if __name__ == "__main__":
-    check(claims())
+    conclude(claims(), torch.device("cpu"), parser(__doc__).parse_args().record)

@@ -7,11 +7,11 @@ little would drown in the noise of a machine. For docs/method.md, on a machine t
 """
 
 import torch
-from _claims import check
+from _record import conclude, parser
 from torch.nn.functional import cross_entropy
 
 from orthograd.diagnosis import Recorder
-from orthograd.lab.bench.claim import Claim, interleaved
+from orthograd.lab.bench.claim import Claim, Key, interleaved
 from orthograd.lab.networks import MODELS
 
 REACH, EVERY = 0.01, 100
@@ -48,7 +48,15 @@ def _claim(name, device, shape, batch, rounds):
     settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     seconds = interleaved(contenders, rounds=rounds, settle=settle)
     shares = {part: seconds[part] / (EVERY * seconds["step"]) for part in ("recorded", "between")}
-    return Claim(f"recorder every {EVERY} steps, {name}, batch of {batch}", sum(shares.values()), REACH, shares)
+    key = Key(f"recorder every {EVERY} steps", model=name, setting=f"batch of {batch}")
+    return Claim(key, sum(shares.values()), REACH, shares)
 
 
-check(recorder_cost)
+if __name__ == "__main__":
+    parsing = parser(__doc__)
+    parsing.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parsing.add_argument("--threads", type=int, default=2, help="CPU threads; the bound is for 2")
+    options = parsing.parse_args()
+    torch.set_num_threads(options.threads)
+    chosen = torch.device(options.device)
+    conclude(recorder_cost(chosen), chosen, options.record)

@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from statistics import median
 
 import torch
-from _recorded import conclude, recording_parser
+from _record import conclude, parser
 
-from orthograd.lab.bench.claim import Claim, ratios
-from orthograd.lab.bench.training import RECIPE, SETS, concurrent_slots, noise, seconds_in_turns, turned
+from orthograd.lab.bench.claim import Claim, Key, ratios
+from orthograd.lab.bench.training import RECIPE, SETS, concurrent_slots, noise, overhead_key, seconds_in_turns, turned
 from orthograd.lab.gpu import QUEUES, step_plan
 from orthograd.lab.gpu.gpu import GPU
+from orthograd.lab.training.config import Config
 
 NETWORKS = {"resnet18:bf16": 8, "resnet18:tf32": 6, "wide_resnet28_10:bf16": 2}
 """And how many train at once: as many as was fastest on an H200."""
@@ -35,20 +36,24 @@ def measured(networks: list[str]) -> Iterator[Claim]:
     """Of each network ⊥Grad's epoch over SGD's, measured beside the pass, and by the step."""
     for network in networks:
         sets = [_seconds(network, turn) for turn in range(SETS)]
-        found = [ratios(each, "SGD") for each in sets]
-        beside, by_step = (sorted(each[way] for each in found) for way in ("beside the pass", "by the step"))
-        what, middle = f"⊥Grad's epoch over SGD's, {network.replace(':', ', ')}", median(by_step)
-        ends = {f"lowest of {SETS}": beside[0], f"highest of {SETS}": beside[-1]}
-        sgd = median(each["SGD"] for each in sets)
-        yield Claim(what, median(beside), 1.03, {**ends, "by the step": middle, "SGD, s a run": sgd})
-        yield Claim(f"{what}: beside the pass over by the step", median(beside) / middle, 1.0)
+        overheads = [ratios(each, "SGD") for each in sets]
+        beside, by_step = (sorted(each[way] for each in overheads) for way in ("beside the pass", "by the step"))
+        others = {"by the step": median(by_step), "SGD, s a run": median(each["SGD"] for each in sets)}
+        key = overhead_key(_config(network))
+        yield Claim(key, median(beside), 1.03, others, ends=(beside[0], beside[-1]))
+        way = "beside the pass over by the step"
+        compared = Key("⊥Grad's epoch", model=key.model, precision=key.precision, method=way, setting=key.setting)
+        yield Claim(compared, median(beside) / median(by_step), 1.0)
+
+
+def _config(network: str) -> Config:
+    model, precision_name = network.split(":")
+    return dataclasses.replace(RECIPE, model=model, precision=precision_name)
 
 
 def _seconds(network: str, turn: int) -> dict[str, float]:
-    model, name = network.split(":")
-    config, task = dataclasses.replace(RECIPE, model=model, precision=name), noise()
-    with GPU(name) as gpu, ExitStack() as lent:
-        gpu.drop_slots()  # what the last set has left
+    config, task = _config(network), noise()
+    with GPU(config.precision) as gpu, ExitStack() as lent:
         slots = {}
         lent.callback(setattr, step_plan, "LARGE", step_plan.LARGE)
         for way in turned([*WAYS], turn):
@@ -61,10 +66,10 @@ def _seconds(network: str, turn: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure, print, and leave a record if asked for."""
-    parser = recording_parser()
+    parsing = parser(__doc__)
     choices = ", ".join(NETWORKS)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {choices}; all if none is given")
-    options = parser.parse_args()
+    parsing.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {choices}; all if none is given")
+    options = parsing.parse_args()
     if unknown := set(options.networks) - set(NETWORKS):
         raise SystemExit(f"expected networks of {choices}, got {', '.join(sorted(unknown))}")
     os.environ.setdefault(*QUEUES)  # before anything asks for a GPU

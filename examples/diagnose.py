@@ -32,12 +32,12 @@ def main(folder: Path) -> None:
             optimizer.zero_grad()
             cross_entropy(model(images[rows]), labels[rows]).backward()
             optimizer.step()
-    found = orthograd.diagnose(model, torch.nn.CrossEntropyLoss(), (images, labels))
-    print(found, recorder.table(), sep="\n\n")
+    diagnosis = orthograd.diagnose(model, torch.nn.CrossEntropyLoss(), (images, labels))
+    print(diagnosis, recorder.table(), sep="\n\n")
     folder.mkdir(parents=True, exist_ok=True)
     recorder.figure(folder / "radial.png", title="CNN with batch norm")
     facts = {"orthograd": orthograd.__version__, "torch": torch.__version__, "device": f"{platform.machine()} CPU"}
-    record = {"environment": facts, "diagnosis": found.as_dict(), "recorder": recorder.as_dict()}
+    record = {"environment": facts, "diagnosis": diagnosis.as_dict(), "recorder": recorder.as_dict()}
     (folder / "diagnosis.json").write_text(json.dumps(rounded(record), ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from orthograd.lab.bench.claim import read_claims
+from orthograd.paper.studies import method_tables
+from orthograd.paper.studies.documents import DOCUMENTS, expected_files
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -90,13 +93,6 @@ def test_the_blocks_of_the_page_on_the_method_run(tmp_path, monkeypatch):
     assert (tmp_path / "radial.png").exists()
 
 
-def test_the_figure_of_the_page_on_the_method_is_that_of_the_record():
-    drawn = runpy.run_path(str(ROOT / "benchmarks" / "method_figure.py"))["method_figure"]
-    record = json.loads((ROOT / "docs" / "results" / "when.json").read_text(encoding="utf-8"))
-    figure = ROOT / "docs" / "figures" / "method.svg"
-    assert figure.read_bytes() == drawn(record).encode(), "run benchmarks/method_figure.py"
-
-
 def test_norms_grow_and_decay_by_the_rule_of_the_page_on_the_method():
     import orthograd
 
@@ -110,27 +106,26 @@ def test_norms_grow_and_decay_by_the_rule_of_the_page_on_the_method():
     assert float(weight.detach().square().sum()) == pytest.approx(float(expected), rel=1e-12)
 
 
-def test_tables_are_those_of_the_records(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
-    for name, makers in tables["DOCUMENTS"].items():
-        text = (ROOT / name).read_text()
-        assert tables["with_tables"](text, makers) == text, f"run benchmarks/tables.py: {name} is out of date"
+def test_tables_and_the_figure_are_those_of_the_records():
+    for path, text in expected_files(ROOT).items():
+        assert path.read_bytes() == text.encode(), f"run make docs: {path} is out of date"
 
 
-def test_the_table_of_what_to_expect_has_a_column_for_each_setting_with_both_arms(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import _method_tables
+def test_every_mark_of_a_table_has_a_maker():
+    for name, makers in DOCUMENTS.items():
+        marks = re.findall(r"<!-- (\w+): written by make docs -->", (ROOT / name).read_text())
+        assert sorted(marks) == sorted(maker.__name__ for maker in makers)
 
-    source, folder = (root / "docs" / "results" / "reproduction" for root in (ROOT, tmp_path))
-    folder.mkdir(parents=True)
+
+def test_the_table_of_what_to_expect_has_a_column_for_each_setting_with_both_arms(tmp_path):
+    source, folder = RESULTS / "reproduction", tmp_path / "reproduction"
+    folder.mkdir()
     for setting, arms in {"resnet18": ("baseline", "orthograd"), "resnet50": ("baseline",)}.items():
         for arm in arms:
             shutil.copy(source / f"resnet18-{arm}.json", folder / f"{setting}-{arm}.json")
-    monkeypatch.setattr(_method_tables, "ROOT", tmp_path)
-    assert "ResNet-50" not in _method_tables.expected()
+    assert "ResNet-50" not in method_tables.expected(tmp_path)
     shutil.copy(source / "resnet18-orthograd.json", folder / "resnet50-orthograd.json")
-    header, _, *rows = _method_tables.expected().splitlines()
+    header, _, *rows = method_tables.expected(tmp_path).splitlines()
     assert [cell.split(",")[0].strip() for cell in header.split("|")[2:4]] == ["ResNet-18", "ResNet-50"]
     assert all(row.count("→") == 2 for row in rows)
 
@@ -140,10 +135,8 @@ KEPT = [*sorted(RESULTS.glob("bench-*.json")), RESULTS / "distributed-step.json"
 
 @pytest.mark.parametrize("record", KEPT, ids=lambda path: path.name)
 def test_records_say_what_they_were_measured_on_and_keep_their_bounds(record):
-    found = json.loads(record.read_text())
-    assert {"device", "torch", "python", "threads"} <= found["environment"].keys()
-    for claim in found["claims"]:
-        assert claim["reach"] is None or claim["value"] <= claim["reach"], claim["what"]
+    assert {"device", "torch", "python", "threads"} <= json.loads(record.read_text())["environment"].keys()
+    assert not [str(claim.key) for claim in read_claims(record) if not claim.holds]
 
 
 @pytest.mark.parametrize("record", sorted((ROOT / "docs" / "results").glob("calibration-*.json")), ids=lambda p: p.name)

@@ -24,7 +24,7 @@ COMMAND_LINES = {
     "reproduce": ["table1", "--dry-run"],
     "theory": ["--only", "nonsense"],
     "data": ["cifar10", "--from", "nowhere", "--folder", "data"],
-    "bench": ["--training", "--device", "cpu"],
+    "bench": ["--only", "training", "--device", "cpu"],
 }
 
 

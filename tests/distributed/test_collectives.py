@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import orthograd
-from orthograd.lab.bench.memory import peak
+from orthograd.lab.bench.step import peak
 from tests.conftest import TORCH
 from tests.distributed.ranks import outcomes
 

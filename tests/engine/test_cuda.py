@@ -8,7 +8,7 @@ import torch
 import orthograd
 from orthograd.engine.plan import Pair
 from orthograd.engine.projector import REMEMBERED, Projector
-from orthograd.lab.bench.memory import peak
+from orthograd.lab.bench.step import peak
 from orthograd.projection import orthogonal_gradient
 from tests.conftest import DTYPES, at_angle, cosine, relative_error
 

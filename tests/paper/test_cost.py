@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 
+from orthograd.lab.bench.claim import EPOCH, EVALUATION, Claim, Key, write_record
 from orthograd.lab.jobs.bundles import read_bundles
 from orthograd.paper.clocks import minutes_of, shares
 from orthograd.paper.cost import images_of, kind_of, rates
@@ -15,6 +15,14 @@ from orthograd.paper.settings import SETTINGS
 from tests.paper.made_runs import made_run
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def epoch(model, precision, seconds):
+    return Claim(Key(EPOCH, model=model, precision=precision, method="baseline", unit="s a run"), seconds)
+
+
+def evaluation(precision, seconds):
+    return Claim(Key(EVALUATION, model="resnet18", precision=precision, unit="s"), seconds)
 
 
 def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
@@ -27,12 +35,8 @@ def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
     runs = rates([made_run(config.as_dict(), {})], [tmp_path / "none.json"])
     assert runs.seconds(config) == pytest.approx(32.0)
     assert "clocks of finished runs" in runs.source
-    claims = [
-        {"what": "an epoch of resnet18, tf32, baseline, s a run", "value": 0.2},
-        {"what": "ResNet-18 judges them, tf32, s", "value": 4.0},
-    ]
     path = tmp_path / "training.json"
-    path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
+    write_record(path, [epoch("resnet18", "tf32", 0.2), evaluation("tf32", 4.0)], {"device": "H200"})
     measured = rates([], [path])
     assert measured.seconds(config) == pytest.approx(24.0)
     assert "H200" in measured.source
@@ -42,31 +46,24 @@ def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
 
 def test_what_the_benchmark_lacks_is_taken_from_the_runs(tmp_path):
     path = tmp_path / "training.json"
-    claims = [{"what": "an epoch of resnet18, tf32, baseline, s a run", "value": 0.2}]
-    path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
+    claims = [epoch("resnet18", "tf32", 0.2)]
+    write_record(path, claims, {"device": "H200"})
     config, wide = SETTINGS["resnet18"], SETTINGS["wide_resnet28_10"]
     assert rates([], [path]).seconds(config) == pytest.approx(20.0)
     assert "clocks" not in rates([], [path]).source
     found = rates([made_run(wide.as_dict(), {})], [path])
-    assert found.seconds(config) == pytest.approx(20 + 2 * 20 / 30)  # judged as much faster as it trains
+    assert found.seconds(config) == pytest.approx(20 + 2 * 20 / 30)  # evaluated as much faster as it trains
     assert found.seconds(wide) == pytest.approx(32.0)
-    assert found.source.endswith("; wide_resnet28_10 bf16, judging by the clocks of finished runs, " + TOO_LONG)
+    assert found.source.endswith("; wide_resnet28_10 bf16, evaluation by the clocks of finished runs, " + TOO_LONG)
     assert found.seconds(dataclasses.replace(config, shifts="none")) == pytest.approx(20.0)
-    claims.append({"what": "ResNet-18 judges them, tf32, s", "value": 4.0})
-    path.write_text(json.dumps({"environment": {"device": "H200"}, "claims": claims}))
+    write_record(path, [*claims, evaluation("tf32", 4.0)], {"device": "H200"})
     assert rates([made_run(config.as_dict(), {})], [path]).source.endswith(f"on H200 ({path})")
 
 
-def test_networks_that_nobody_judged_yet_are_judged_as_much_slower_as_they_train(tmp_path):
+def test_networks_that_were_never_evaluated_take_as_much_longer_as_they_train(tmp_path):
     path = tmp_path / "training.json"
-    claims = {
-        "an epoch of resnet18, tf32, baseline, s a run": 0.2,
-        "an epoch of resnet18, bf16, baseline, s a run": 0.1,
-        "an epoch of wide_resnet28_10, bf16, baseline, s a run": 0.5,
-        "ResNet-18 judges them, tf32, s": 4.0,
-        "ResNet-18 judges them, bf16, s": 3.0,
-    }
-    path.write_text(json.dumps({"claims": [{"what": what, "value": value} for what, value in claims.items()]}))
+    epochs = epoch("resnet18", "tf32", 0.2), epoch("resnet18", "bf16", 0.1), epoch("wide_resnet28_10", "bf16", 0.5)
+    write_record(path, [*epochs, evaluation("tf32", 4.0), evaluation("bf16", 3.0)], {"device": "H200"})
     found = rates([], [path])
     assert found.seconds(SETTINGS["resnet18"]) == pytest.approx(20 + 4)
     assert found.seconds(SETTINGS["resnet18_bf16"]) == pytest.approx(10 + 3)

@@ -1,8 +1,7 @@
-"""The command ``orthograd bench``: what ⊥Grad, or calibration, costs on this machine."""
+"""The command ``orthograd bench``: what ⊥Grad, calibration or training costs on this machine."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -11,95 +10,110 @@ import typer
 from ..imports import require
 
 if TYPE_CHECKING:
+    import torch
     from rich.table import Table
 
     from ..lab.bench.claim import Claim
 
 
 def bench(
+    only: Annotated[
+        Optional[list[str]],  # noqa: UP045 typer reads it on 3.10
+        typer.Option(
+            help="What to measure: names of --list, with commas or one option each; the optimizer if not given.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    list_names: Annotated[bool, typer.Option("--list", help="Say what can be measured, and measure nothing.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto: the GPU where there is one.")] = "auto",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads; the bounds are for 2.")] = 2,
-    calibration: Annotated[
-        bool, typer.Option("--calibration", help="Measure metrics and temperature fits, not the optimizer; on the CPU.")
-    ] = False,
-    training: Annotated[
-        bool, typer.Option("--training", help="Measure how fast networks are trained on a GPU: some ten minutes.")
-    ] = False,
-    judging: Annotated[
-        bool,
-        typer.Option(
-            "--judging",
-            help="Measure how long making CIFAR-10-C takes, and on a GPU how long ResNet-18 takes to answer for it.",
-        ),
-    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only the smaller network, fewer rounds.")] = False,
-    record: Annotated[Optional[Path], typer.Option(help="Write the figures to this file as JSON.")] = None,  # noqa: UP045 typer reads it on 3.10
+    record: Annotated[Optional[Path], typer.Option(help="Write the figures to this file as JSON.")] = None,  # noqa: UP045
 ) -> None:
-    """Measure what ⊥Grad, or calibration, costs and how exact it is here, beside what others do, in one run.
+    """Measure what ⊥Grad costs and how exact it is here, beside what others do, in one run.
 
-    Figures are ratios or errors, so machines compare; of --training and --judging also seconds, with bounds for one
-    NVIDIA H200, or two CPU cores. Exits with 1 if a bound is not kept.
+    Figures are ratios or errors, so machines compare; of training, corruption and evaluation also seconds, with bounds
+    for one NVIDIA H200, or two CPU cores. Exits with 1 if a bound is not kept.
+
+    orthograd bench
+    orthograd bench --only step,memory
+    orthograd bench --only calibration --quick
+    orthograd bench --only training --record training.json
     """
-    if calibration + training + judging > 1:
-        raise typer.BadParameter("expected one of --calibration, --training and --judging, got more")
-    if quick and (training or judging):
-        raise typer.BadParameter("expected --quick without --training and --judging, which have no quicker way")
-    if calibration and device not in ("auto", "cpu"):
-        raise typer.BadParameter(f"--calibration: expected the CPU, got {device}")
-    if record is not None and (record.is_dir() or not record.parent.is_dir()):
-        got = "a folder" if record.is_dir() else "none of that name"
-        raise typer.BadParameter(f"{record}: expected a file in a folder that exists, got {got}")
     require("numpy")
     import torch
     from rich.console import Console
 
     from ..lab.bench import suite
-    from .options import device_named
+    from ..lab.bench.claim import environment, write_record
 
-    chosen = torch.device("cpu") if calibration else device_named(device)
-    if training and chosen.type != "cuda":
-        raise typer.BadParameter(f"--training: expected a GPU, got {chosen.type}")
-    if judging:
-        _have_frost()
+    console = Console(markup=False, emoji=False)
+    if list_names:
+        console.print(_names())
+        return
+    try:
+        names = suite.chosen(name.strip() for option in only or ["optimizer"] for name in option.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"--only: {error}") from error
+    _check_record(record)
+    chosen = _checked_device(names, device, quick=quick)
     torch.set_num_threads(threads)
-    console, facts = Console(markup=False, emoji=False), suite.environment(chosen)
+    facts = environment(chosen)
     claims: list[Claim] = []
     with console.status("measuring …") as status:
-        if training:
-            measured = suite.measure_training()
-        elif judging:
-            measured = suite.measure_judging(chosen)
-        elif calibration:
-            measured = suite.measure_calibration(quick=quick)
-        else:
-            measured = suite.measure(chosen, quick=quick)
-        for claim in measured:
+        for claim in suite.measured(names, chosen, quick=quick):
             claims.append(claim)
-            status.update(f"measured {claim.what}; measuring on …")
+            status.update(f"measured {claim.key}; measuring on …")
             if not console.is_terminal:  # a log shows how far it is, too
-                print(f"{claim.what}: {claim.value:.3g}", flush=True)
-            if record is not None:  # after each, so that a benchmark that is stopped leaves what it has found
-                _write(record, claims, facts)
+                print(f"{claim.key}: {claim.value:.3g}", flush=True)
+            if record is not None:  # after each, so that a benchmark that is stopped leaves what it has measured
+                write_record(record, claims, facts)
     console.print(_table(claims, facts))
     if not all(claim.holds for claim in claims):
         raise typer.Exit(1)
 
 
-def _have_frost() -> None:
-    """Ready before anything is measured; what is missing is told in a line."""
+def _check_record(record: Path | None) -> None:
+    if record is not None and (record.is_dir() or not record.parent.is_dir()):
+        got = "a folder" if record.is_dir() else "none of that name"
+        raise typer.BadParameter(f"{record}: expected a file in a folder that exists, got {got}")
+
+
+def _checked_device(names: list[str], device: str, *, quick: bool) -> torch.device:
+    """The device on which all of these can be measured; what is missing is said before anything is measured."""
+    from ..lab.bench.suite import MEASUREMENTS
     from ..lab.data.corruption import frost_textures
+    from .device import device_named
 
-    try:
-        frost_textures()
-    except FileNotFoundError as error:
-        raise typer.BadParameter(f"--judging: {error}") from error
+    wanted = {name: MEASUREMENTS[name] for name in names}
+    is_for_cpu = any(each.device == "cpu" for each in wanted.values())
+    chosen = device_named("cpu" if is_for_cpu and device == "auto" else device)
+    for name, measurement in wanted.items():
+        if measurement.device not in ("any", chosen.type):
+            expected = "a GPU" if measurement.device == "cuda" else "the CPU"
+            raise typer.BadParameter(f"{name}: expected {expected}, got {chosen.type}")
+        if quick and not measurement.has_quick_way:
+            raise typer.BadParameter(f"{name}: expected no --quick, for it has no quicker way")
+        if measurement.needs_frost:
+            try:
+                frost_textures()
+            except FileNotFoundError as error:
+                raise typer.BadParameter(f"{name}: {error}") from error
+    return chosen
 
 
-def _write(record: Path, claims: list[Claim], facts: dict[str, str]) -> None:
-    rows = [claim.as_row() for claim in claims]
-    record.write_text(
-        json.dumps({"environment": facts, "claims": rows}, indent=1, ensure_ascii=False), encoding="utf-8"
-    )
+def _names() -> Table:
+    from rich.table import Table
+
+    from ..lab.bench.suite import GROUPS, MEASUREMENTS
+
+    table = Table("name", "measures whether")
+    for name, parts in GROUPS.items():
+        table.add_row(name, f"all of: {', '.join(parts)}")
+    for name, measurement in MEASUREMENTS.items():
+        table.add_row(name, measurement.says)
+    return table
 
 
 def _table(claims: list[Claim], facts: dict[str, str]) -> Table:
@@ -109,6 +123,9 @@ def _table(claims: list[Claim], facts: dict[str, str]) -> Table:
     table = Table("what", "here", "bound", "others in the same run", title=f"Measured on {where}", title_justify="left")
     for claim in claims:
         bound = "" if claim.reach is None else f"≤ {claim.reach:g}"
-        others = ", ".join(f"{name} {value:.3g}" for name, value in claim.others.items())
-        table.add_row(claim.what, f"{claim.value:.3g}" + ("" if claim.holds else "  too much"), bound, others)
+        others = [f"{name} {value:.3g}" for name, value in claim.others.items()]
+        if claim.ends is not None:
+            others.insert(0, f"from {claim.ends[0]:.3g} to {claim.ends[1]:.3g}")
+        value = f"{claim.value:.3g}" + ("" if claim.holds else "  too much")
+        table.add_row(str(claim.key), value, bound, ", ".join(others))
     return table

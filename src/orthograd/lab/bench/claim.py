@@ -1,24 +1,73 @@
-"""A measured number beside the bound it has to keep and what others reach in the same run."""
+"""A measured number with its key, its bound, and what others reach in the same run; and records of such numbers."""
 
 from __future__ import annotations
 
+import json
+import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+
 Row = dict[str, Any]
+
+EPOCH, OVERHEAD = "epoch", "⊥Grad's epoch over SGD's"
+CONVOLUTIONS, KERNELS = "convolutions alone in an epoch", "kernels of a step"
+CORRUPTION, EVALUATION = "corruption", "evaluation on CIFAR-10-C"
+UPDATE_COSINE = "|cos(Δ, w)|"
+"""What keys are about that tables and plans look up in records."""
+EPOCH_IMAGES = 5000
+"""In the epoch that is measured: a tenth of CIFAR-10."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a number is about. Parts that do not apply are empty; as text, the parts that do, in this order.
+
+    >>> print(Key("step", model="ResNet-18", optimizer="AdamW"))
+    step, ResNet-18, AdamW
+    >>> print(Key("epoch", model="resnet18", precision="bf16", method="baseline", concurrent=6, unit="s a run"))
+    epoch, resnet18, bf16, baseline, 6 at once, s a run
+    """
+
+    what: str
+    model: str = ""
+    precision: str = ""
+    optimizer: str = ""
+    method: str = ""
+    part: str = ""
+    concurrent: int = 0
+    """Runs that train at the same time."""
+    setting: str = ""
+    device: str = ""
+    unit: str = ""
+
+    def __str__(self) -> str:
+        words = {**self.as_row(), **({"concurrent": f"{self.concurrent} at once"} if self.concurrent else {})}
+        return ", ".join(words.values())
+
+    def as_row(self) -> Row:
+        """The parts that are not empty."""
+        return {name: value for name, value in asdict(self).items() if value}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """``value`` is ours, ``reach`` the bound it must not pass, if there is one, ``others`` our peers', or extremes."""
+    """A measured number.
 
-    what: str
+    ``reach`` is the bound that the value must not pass, if there is one. ``others`` are values of our peers, or parts
+    of the value. ``ends`` are the lowest and the highest where it was measured several times.
+    """
+
+    key: Key
     value: float
     reach: float | None = None
     others: Mapping[str, float] = field(default_factory=dict)
+    ends: tuple[float, float] | None = None
 
     @property
     def holds(self) -> bool:
@@ -27,7 +76,44 @@ class Claim:
 
     def as_row(self) -> Row:
         """The claim as plain data, for a record."""
-        return {**asdict(self), "holds": self.holds}
+        ends = {} if self.ends is None else {"ends": list(self.ends)}
+        measured = {"value": self.value, "reach": self.reach, "others": dict(self.others), **ends}
+        return {"key": self.key.as_row(), **measured, "holds": self.holds}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Claim:
+        """The claim of a row of a record.
+
+        >>> claim = Claim(Key("extra memory", model="ResNet-18", unit="MiB"), 0.4, 1.0, ends=(0.3, 0.5))
+        >>> Claim.from_row(claim.as_row()) == claim
+        True
+        """
+        ends = row.get("ends")
+        return cls(
+            Key(**row["key"]), row["value"], row["reach"], row["others"], None if ends is None else (ends[0], ends[1])
+        )
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """What numbers are measured on."""
+    name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()} CPU"
+    return {
+        "device": name,
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def write_record(path: Path, claims: Iterable[Claim], facts: Mapping[str, str]) -> None:
+    """Write claims and what they were measured on as JSON."""
+    record = {"environment": dict(facts), "claims": [claim.as_row() for claim in claims]}
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_claims(path: Path) -> list[Claim]:
+    """The claims of a record."""
+    return [Claim.from_row(row) for row in json.loads(path.read_text(encoding="utf-8"))["claims"]]
 
 
 def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, settle: Callable[[], None]) -> Row:
@@ -37,12 +123,17 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, 
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
-            settle()
-            start = time.perf_counter()
-            run()
-            settle()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(elapsed(run, settle=settle))
     return {name: median(values) for name, values in seconds.items()}
+
+
+def elapsed(work: Callable[[], object], *, settle: Callable[[], None]) -> float:
+    """Seconds that the work takes; ``settle`` waits for what a device still has to do."""
+    settle()
+    started = time.perf_counter()
+    work()
+    settle()
+    return time.perf_counter() - started
 
 
 def ratios(seconds: Row, baseline: str) -> Row:

@@ -34,18 +34,18 @@ def convolutions_alone(config: Config, task: Task, *, size: int, only_cudnn: boo
 
 def operands(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, torch.Size, torch.Size]]:
     """The convolutions of a network in the order of a forward pass, with the shapes of what goes in and comes out."""
-    found: list[tuple[nn.Conv2d, torch.Size, torch.Size]] = []
+    layers: list[tuple[nn.Conv2d, torch.Size, torch.Size]] = []
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         assert isinstance(layer, nn.Conv2d)
-        found.append((layer, inputs[0].shape, output.shape))
+        layers.append((layer, inputs[0].shape, output.shape))
 
     hooks = [layer.register_forward_hook(note) for layer in model.modules() if isinstance(layer, nn.Conv2d)]
     with torch.no_grad():
         model.eval()(images)
     for hook in hooks:
         hook.remove()
-    return found
+    return layers
 
 
 def products(

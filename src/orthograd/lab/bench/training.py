@@ -1,10 +1,10 @@
-"""How fast networks of the paper train on a GPU, beside a plain loop in the same run; and what judging them takes."""
+"""How fast networks of the paper train on a GPU, beside a plain loop in the same run, and where a step's time goes."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -16,29 +16,58 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as Source
 
-from ..data import Dataset, corruption
+from ..data import Dataset
 from ..data.cifar10 import DEVIATION, MEAN
 from ..gpu.concurrency import Trials, epoch_of_all
 from ..gpu.gpu import GPU
 from ..gpu.slot import Slot
-from ..runs.prediction import logits
 from ..training.arms import arm_named
 from ..training.batches import Draws, cropped
 from ..training.config import RECIPES, Config
 from ..training.task import Task, initial_model
-from .claim import Claim, interleaved, ratios
+from .claim import CONVOLUTIONS, EPOCH, EPOCH_IMAGES, KERNELS, OVERHEAD, Claim, Key, elapsed, interleaved, ratios
 from .convolutions import convolutions_alone
-from .kernels import step_by_kind
-from .peers import per_tensor_loop
+from .step import per_tensor_loop
 
 ARMS = "baseline", "orthograd"
-EPOCH = 5000  # images: a tenth of CIFAR-10
 SETS, ROUNDS = 6, 7
 """Sets of concurrent runs that are compared, since what is luck in one, such as where its memory lies, stays as long as
 it does; and turns that each has. If luck alone tells sets apart, the true median is between the ends of six in 31 of 32
 cases."""
-REACH = {("resnet18", "tf32"): EPOCH / 30_000, ("resnet18", "bf16"): EPOCH / 60_000, ("wide_resnet28_10", "bf16"): 0.45}
+REACH = {
+    ("resnet18", "tf32"): EPOCH_IMAGES / 30_000,
+    ("resnet18", "bf16"): EPOCH_IMAGES / 60_000,
+    ("wide_resnet28_10", "bf16"): 0.45,
+}
 RECIPE = dataclasses.replace(RECIPES["cifar10"], device="cuda", precision="tf32")
+KINDS = {
+    "optimizer": ("step_kernel", "fusedoptimizer", "fused_sgd", "multi_tensor"),
+    "⊥Grad": ("measuring_kernel", "moments_kernel", "merge_kernel", "apply_kernel"),
+    "work space of convolutions": ("init_device_workspace", "memset"),
+    "batch norm, activations, casts": (
+        "triton_",
+        "statistics_kernel",
+        "normalise_kernel",
+        "sums_kernel",
+        "slopes_kernel",
+        "merging_kernel",
+        "copy_kernel",
+    ),
+    "convolutions": (
+        "conv",
+        "wide_kernel",
+        "transposing_kernel",
+        "spreading_kernel",
+        "weights_kernel",
+        "adding_kernel",
+        "stem_kernel",
+        "xmma",
+        "cutlass",
+        "gemm",
+        "cudnn",
+    ),
+}
+"""Parts of the names of kernels, the first that fits deciding."""
 
 
 def training_speed() -> Iterator[Claim]:
@@ -52,16 +81,33 @@ def training_speed() -> Iterator[Claim]:
             sets = sorted((_seconds_by_arm(gpu, config, task, size, turn) for turn in range(SETS)), key=_overhead)
             seconds = sets[SETS // 2]  # of the two in the middle, the one in which ⊥Grad costs more
             alone, by_cudnn = (convolutions_alone(config, task, size=size, only_cudnn=each) for each in (False, True))
-        others = {f"{size} at once": value for size, value in trials.items()}
+        for concurrent, each in trials.items():
+            yield Claim(epoch_key(config, "baseline", concurrent), each)
         for arm in ARMS:
-            if name == "tf32":
-                others["plain loop"] = _plain_epoch(dataclasses.replace(config, arm=arm), task)
-            yield Claim(f"an epoch of {model}, {name}, {arm}, s a run", seconds[arm], reach, others)
-            others = {}
-        ends = {f"lowest of {SETS}": _overhead(sets[0]), f"highest of {SETS}": _overhead(sets[-1])}
-        yield Claim(f"⊥Grad's epoch over SGD's, {model}, {name}", _overhead(seconds), 1.03, ends)
-        yield Claim(f"convolutions alone in an epoch of {model}, {name}, s a run", alone, others={"cuDNN": by_cudnn})
+            is_compared = name == "tf32"
+            plain = {"plain loop": _plain_epoch(dataclasses.replace(config, arm=arm), task)} if is_compared else {}
+            yield Claim(epoch_key(config, arm), seconds[arm], reach, plain)
+        yield Claim(overhead_key(config), _overhead(seconds), 1.03, ends=(_overhead(sets[0]), _overhead(sets[-1])))
+        key = Key(CONVOLUTIONS, model=model, precision=name, unit="s a run")
+        yield Claim(key, alone, others={"cuDNN": by_cudnn})
         yield from step_by_kind(dataclasses.replace(config, arm="orthograd"), task)
+
+
+def epoch_key(config: Config, arm: str, concurrent: int = 0) -> Key:
+    """Of the seconds for an epoch: with so many runs at once, or as many as are fastest."""
+    return Key(
+        EPOCH,
+        model=config.model,
+        precision=config.precision,
+        method=arm,
+        concurrent=concurrent,
+        unit="s a run",
+    )
+
+
+def overhead_key(config: Config) -> Key:
+    """Of what ⊥Grad adds to an epoch, measured in several sets of concurrent runs."""
+    return Key(OVERHEAD, model=config.model, precision=config.precision, setting=f"{SETS} sets")
 
 
 def _overhead(seconds: dict[str, float]) -> float:
@@ -92,44 +138,54 @@ def seconds_in_turns(slots: Mapping[str, list[Slot]], task: Task) -> dict[str, f
     draws = Draws.of(RECIPE, arm_named(RECIPE.arm), len(task.labels), torch.Generator().manual_seed(0))
     contenders = {name: partial(epoch_of_all, own, draws) for name, own in slots.items()}
     seconds = interleaved(contenders, rounds=ROUNDS, settle=torch.cuda.synchronize)
-    return {name: value / len(slots[name]) for name, value in seconds.items()}
+    return {name: each / len(slots[name]) for name, each in seconds.items()}
 
 
-def judging_speed() -> Iterator[Claim]:
-    """Seconds to corrupt 10,000 images in 15 × 5 ways, and for a network to answer for all of them."""
-    data = noise(test=10_000).dataset
-    images = data.test_images.cuda()
+def step_by_kind(config: Config, task: Task) -> Iterator[Claim]:
+    """Microseconds of kernels in a step of one run by itself, each kind for itself."""
+    with GPU(config.precision) as gpu, gpu.slot(config, task) as slot:
+        generator = torch.Generator().manual_seed(0)
+        draws = Draws.of(config, arm_named(config.arm), len(task.labels), generator)
+        slot.epoch(draws)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            slot.epoch(draws)
+    steps = -(-len(task.labels) // config.batch_size)
+    spent: Counter[str] = Counter()
+    for row in profile.key_averages():
+        spent[_kind(row.key)] += row.self_device_time_total / steps
+    for kind, microseconds in spent.most_common():
+        key = Key(
+            KERNELS,
+            model=config.model,
+            precision=config.precision,
+            method=config.arm,
+            part=kind,
+            unit="µs",
+        )
+        yield Claim(key, microseconds)
 
-    def corrupted() -> list[Tensor]:
-        return [
-            corruption.corrupt(images, name, severity=severity)
-            for name in corruption.CORRUPTIONS
-            for severity in corruption.SEVERITIES
-        ]
 
-    sets = corrupted()
-    yield Claim("15 × 5 × 10,000 images corrupted, s", _seconds(corrupted), 30)
-    for name in ("bf16", "tf32"):
-        config = dataclasses.replace(RECIPE, precision=name)
-        model = initial_model(config, data).cuda().eval()
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-        @torch.no_grad()
-        def answers(config: Config = config, model: torch.nn.Module = model) -> list[Tensor]:
-            return [logits(model, data, part, config, is_compiled=True) for part in sets]
-
-        with GPU(name):
-            answers()
-            yield Claim(f"ResNet-18 judges them, {name}, s", _seconds(answers), 5)
+def _kind(name: str) -> str:
+    lower = name.lower()
+    return next((kind for kind, parts in KINDS.items() if any(part in lower for part in parts)), "other")
 
 
 def noise(*, test: int = 10) -> Task:
     """Images of noise in the form of CIFAR-10: what they show takes no time."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(256, (EPOCH + test, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    labels = torch.arange(EPOCH + test) % 10
-    data = Dataset("noise", images[:EPOCH], labels[:EPOCH], images[EPOCH:], labels[EPOCH:], 10, MEAN, DEVIATION)
-    return Task(data, images[:EPOCH], labels[:EPOCH], images[:0], labels[:0])
+    images = torch.randint(256, (EPOCH_IMAGES + test, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    labels = torch.arange(EPOCH_IMAGES + test) % 10
+    data = Dataset(
+        "noise",
+        images[:EPOCH_IMAGES],
+        labels[:EPOCH_IMAGES],
+        images[EPOCH_IMAGES:],
+        labels[EPOCH_IMAGES:],
+        10,
+        MEAN,
+        DEVIATION,
+    )
+    return Task(data, images[:EPOCH_IMAGES], labels[:EPOCH_IMAGES], images[:0], labels[:0])
 
 
 class _OneByOne(Source[tuple[Tensor, Tensor]]):
@@ -164,12 +220,4 @@ def _plain_epoch(config: Config, task: Task) -> float:
             step()
 
     epoch()
-    return _seconds(epoch)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    work()
-    torch.cuda.synchronize()
-    return time.perf_counter() - started
+    return elapsed(epoch, settle=torch.cuda.synchronize)

@@ -1,31 +1,37 @@
-"""What a larger learning rate does to ⊥Grad: how long the head gets, and whether the network still learns.
+"""What a larger learning rate does to ⊥Grad: the norm of the head, and whether the network still learns.
 
 Scikit-learn's digits, ten images a class, the recipe of `orthograd compare` but for rate and epochs. A warm-up raises
 the rate from nothing, linearly. Runs of a seed share their images, initial weights and batches. Where runs fail, also
-with ⊥Grad on single kinds of parameters, and with a hidden layer whose units cannot die. Some fifteen minutes on two
-cores.
+with ⊥Grad on single layer types, and with a hidden layer whose units cannot die. Some fifteen minutes on two cores:
+
+    python -m orthograd.paper.studies.large_steps --record docs/results/large-steps.json
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import math
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
-from when_it_hurts import PLAIN, WITH_NORM, environment
+from torch import Tensor, nn
 
-from orthograd import calibration
-from orthograd.lab.networks import MODELS
-from orthograd.lab.runs.prediction import logits
-from orthograd.lab.training.arms import arm_named
-from orthograd.lab.training.batches import Draws
-from orthograd.lab.training.layers import parameters_of
-from orthograd.lab.training.steps import EagerSteps, set_rate
-from orthograd.lab.training.task import Task
+from ... import calibration
+from ...lab.networks import MODELS
+from ...lab.runs.prediction import logits
+from ...lab.training.arms import arm_named
+from ...lab.training.batches import Draws
+from ...lab.training.config import Config
+from ...lab.training.layers import parameters_of
+from ...lab.training.steps import EagerSteps, set_rate
+from ...lab.training.task import Task
+from .when_it_hurts import PLAIN, WITH_NORM, environment
 
 EPOCHS, WARM_UP = 100, 10
 NETWORKS = {"plain CNN": PLAIN, "CNN with batch norm": WITH_NORM}
@@ -37,31 +43,34 @@ CASES = {
 ARMS = ("baseline", "orthograd", "orthograd_weight", "orthograd_update", "orthograd_update_weight")
 FAILING = "CNN with batch norm, rate 0.1"
 KINDS = ("orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution", "orthograd_row")
+HIDDEN = {f"{FAILING}, leaky": "leaky", f"{FAILING}, norm in the hidden layer": "normed"}
+"""Cases in which the hidden layer cannot die, and the functions below that make their networks."""
+CASES |= {
+    case: (replace(WITH_NORM, model=f"orthograd.paper.studies.large_steps:{function}", learning_rate=0.1), 0)
+    for case, function in HIDDEN.items()
+}
 WANTED = dict.fromkeys(CASES, ARMS) | {FAILING: ARMS + KINDS}
-"""By case the arms that are run; below, two cases more, in which the hidden layer cannot die."""
-for title, model in {"leaky": "large_steps:leaky", "norm in the hidden layer": "large_steps:normed"}.items():
-    CASES[f"{FAILING}, {title}"] = replace(WITH_NORM, model=model, learning_rate=0.1), 0
-    WANTED[f"{FAILING}, {title}"] = ARMS
+"""By case the arms that are run."""
 KEPT = ("top1_accuracy", "loss", "ece", "max_softmax", "max_logit")
 
 
-def leaky(shape, classes):
+def leaky(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """The network with batch norm, but a hidden unit that is off still learns."""
     return _with_hidden(shape, classes, nn.LeakyReLU(0.1))
 
 
-def normed(shape, classes):
+def normed(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """The same with a batch norm in its hidden layer, too, so that about half of the images turn a unit on."""
     return _with_hidden(shape, classes, nn.BatchNorm1d(64), nn.ReLU())
 
 
-def _with_hidden(shape, classes, *activation):
-    *layers, _, head = MODELS["cnn_batchnorm"](shape, classes)
+def _with_hidden(shape: tuple[int, int, int], classes: int, *activation: nn.Module) -> nn.Module:
+    *layers, _, head = MODELS["cnn_batchnorm"](shape, classes).children()
     return nn.Sequential(*layers, *activation, head)
 
 
-def end_of(config, warm_up):
-    """What became of a run: how it learned, how long its weights got, and how it does on the test images."""
+def end_of(config: Config, warm_up: int) -> dict[str, float | None]:
+    """The end of a run: how it learned, the norms of its weights, and its metrics on the test images."""
     torch.set_num_threads(1)
     task, arm, order = Task.of(config), arm_named(config.arm), torch.Generator().manual_seed(config.seed)
     losses = []
@@ -71,50 +80,56 @@ def end_of(config, warm_up):
         losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
     with torch.no_grad():
         model, data = steps.model.eval(), task.dataset
-        norms = [layer.weight for layer in model if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
-        lengths = {"head": length_of(parameters_of(model, "head")), "scales": length_of(norms)}
+        assert isinstance(model, nn.Sequential)
+        scales = [layer.weight for layer in model if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+        norms = {"head": norm_of(parameters_of(model, "head")), "scales": norm_of(scales)}
         hidden = model[:-1](data.normalised(task.images))
         tested = logits(model, data, data.test_images, config)
-    found = dict.fromkeys(KEPT)
+    metrics: dict[str, Any] = dict.fromkeys(KEPT)
     if tested.isfinite().all():
-        found = calibration.evaluate(tested, data.test_labels, bins=10, metrics=KEPT).as_row()
-    story = {
+        metrics = calibration.evaluate(tested, data.test_labels, bins=10, metrics=KEPT).as_row()
+    learned = {
         "highest_training_loss": max(filter(math.isfinite, losses)),
         "training_loss": losses[-1],
-        **lengths,
+        **norms,
         "off": share_off(hidden),
     }
-    return {name: rounded(value) for name, value in (story | {name: found[name] for name in KEPT}).items()}
+    return {name: rounded(value) for name, value in (learned | {name: metrics[name] for name in KEPT}).items()}
 
 
-def length_of(parameters):
+def norm_of(parameters: Iterable[Tensor]) -> float:
     """Of all of them together; 0 where there are none."""
     return float(torch.cat([torch.zeros(1), *(each.flatten() for each in parameters)]).norm())
 
 
-def share_off(hidden):
+def share_off(hidden: Tensor) -> float:
     """Of hidden units, those that no training image turns on."""
     return float((hidden.amax(0) <= 0).float().mean())
 
 
-def rounded(value):
+def rounded(value: float | None) -> float | None:
     """None for what a run that diverged does not have."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run all cases, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", type=Path, required=True, help="a JSON file for what was found")
+    parser.add_argument("--record", type=Path, required=True, help="a JSON file for the runs")
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
     wanted = [(case, *rest) for case, arms in WANTED.items() for rest in product(arms, range(options.seeds))]
     configs = [replace(CASES[case][0], arm=arm, seed=seed) for case, arm, seed in wanted]
-    runs = {case: {arm: [] for arm in arms} for case, arms in WANTED.items()}
+    runs: dict[str, dict[str, list[Any]]] = {case: {arm: [] for arm in arms} for case, arms in WANTED.items()}
     with ProcessPoolExecutor(2) as pool:
         ends = pool.map(end_of, configs, [CASES[case][1] for case, _, _ in wanted])
-        for (case, arm, seed), found in zip(wanted, ends, strict=True):
-            runs[case][arm].append(found)
-            print(case, arm, seed, found, flush=True)
+        for (case, arm, seed), end in zip(wanted, ends, strict=True):
+            runs[case][arm].append(end)
+            print(case, arm, seed, end, flush=True)
     record = {"environment": environment(), "epochs": EPOCHS, "warm_up": WARM_UP, "runs": runs}
     text = json.dumps(record, ensure_ascii=False).replace('{"highest', '\n{"highest')
     options.record.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

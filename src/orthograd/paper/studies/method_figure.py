@@ -1,20 +1,23 @@
-"""Draw docs/figures/method.svg: what ⊥Grad does to a step, and, by docs/results/when.json, to a classifier.
+"""docs/figures/method.svg: what ⊥Grad does to a step, and, by docs/results/when.json, to a classifier.
 
-With another path as argument the figure is written there. It holds no glyphs and no dates: the same bytes everywhere.
+It holds no glyphs and no dates: the same bytes everywhere.
 """
 
-import json
+from __future__ import annotations
+
 import math
-import sys
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from orthograd.lab.comparison.page.document import drawing_style, page_patterns
-from orthograd.lab.comparison.page.figure import Frame, Scale, bottom_axis, curve, left_axis, listed_points
-from orthograd.lab.comparison.page.markup import Markup, compact, joined, tag
+from ...lab.comparison.page.document import drawing_style, page_patterns
+from ...lab.comparison.page.figure import Frame, Scale, bottom_axis, curve, left_axis, listed_points
+from ...lab.comparison.page.markup import Markup, compact, joined, tag
 
-ROOT = Path(__file__).parent.parent
+Point = tuple[float, float]
+Runs = Sequence[Mapping[str, Sequence[float]]]
+"""Of each run the values of its metrics over epochs."""
 FIRST, TICKS = 28, (30, 50, 100, 200, 300)
 """The epoch that the curves begin at: before it, neither arm has learned anything."""
 TITLES = {"baseline": "SGD: surer than right", "orthograd": "⊥Grad: about as sure as right"}
@@ -40,8 +43,8 @@ svg text.full { fill: var(--candidate); font-weight: 600; }
 """
 
 
-def method_figure(record):
-    """The whole picture, as SVG."""
+def method_figure(record: Mapping[str, Any]) -> str:
+    """The whole picture, as SVG, from the record of `when_it_hurts`."""
     words = (
         "Left: at the tip of a weight w, on the circle of its length, SGD's step −g is taken apart into a radial part "
         "along w and −g⊥ along the circle; −ĝ has the direction of −g⊥ and the length of −g. Middle and right: test "
@@ -76,11 +79,12 @@ def method_figure(record):
     )
 
 
-def placed(x, *marks):
+def placed(x: float, *marks: Markup) -> Markup:
+    """Marks that are moved to the right."""
     return tag("g", *marks, transform=f"translate({compact(x)} {TOP})")
 
 
-def geometry():
+def geometry() -> Markup:
     """A weight, and a step of SGD that leans outwards, as steps do once the training images are learned."""
     center, length, angle, radial, tangent = (26.0, 306.0), 196.0, math.radians(54), 70.0, 56.0
     outward, along = (math.cos(angle), -math.sin(angle)), (math.sin(angle), math.cos(angle))
@@ -110,16 +114,18 @@ def geometry():
     )
 
 
-def label(point, text, dx, dy, look):
+def label(point: Point, text: str, dx: float, dy: float, look: str) -> Markup:
+    """Words beside a point."""
     return tag("text", text, x=point[0] + dx, y=point[1] + dy, class_=f"halo {look}")
 
 
-def moved(point, direction, by):
+def moved(point: Point, direction: Point, by: float) -> Point:
+    """The point so far away in a direction."""
     return point[0] + direction[0] * by, point[1] + direction[1] * by
 
 
-def arrow(start, end, look):
-    """A line with a head of its own colour."""
+def arrow(start: Point, end: Point, look: str) -> Markup:
+    """A line with a head of its own color."""
     length = math.dist(start, end)
     back = (start[0] - end[0]) / length, (start[1] - end[1]) / length
     neck, side = moved(end, back, 9), (-back[1], back[0])
@@ -130,26 +136,26 @@ def arrow(start, end, look):
     )
 
 
-def curves(epochs, runs):
+def curves(epochs: Sequence[int], runs: Runs) -> Markup:
     """Test accuracy and mean confidence, the gap between them filled by who is above."""
     shown = [i for i, epoch in enumerate(epochs) if epoch >= FIRST]
     x = Scale(epochs[shown[0]], epochs[-1], *PANEL.x, is_logarithmic=True)
     y = Scale(0, 100, *PANEL.y)
-    found = {
+    means = {
         name: [factor * fmean(run[metric][i] for run in runs) for i in shown]
         for name, metric, factor in (("accuracy", "top1_accuracy", 1), ("confidence", "max_softmax", 100))
     }
-    lines = {name: [(x(epochs[i]), y(v)) for i, v in zip(shown, values, strict=True)] for name, values in found.items()}
+    lines = {name: [(x(epochs[i]), y(v)) for i, v in zip(shown, values, strict=True)] for name, values in means.items()}
     return joined(
         left_axis(PANEL, y, label="%"),
         bottom_axis(PANEL, [(x(value), str(value)) for value in TICKS], label="epochs"),
         gaps(lines["accuracy"], lines["confidence"]),
         (curve(points, look=name) for name, points in lines.items()),
-        legend(found),
+        legend(means),
     )
 
 
-def legend(found):
+def legend(means: Mapping[str, Sequence[float]]) -> Markup:
     """In the empty corner: the lines with where they end, and the two gaps."""
     left, top = 138, 130
     marks = [
@@ -158,7 +164,7 @@ def legend(found):
         tag("rect", class_="gap over", x=left, y=top + 30, width=24, height=11),
         tag("rect", class_="gap under", x=left, y=top + 48, width=24, height=11),
     ]
-    words = [f"{name} → {found[name][-1]:.1f} %" for name in ("confidence", "accuracy")]
+    words = [f"{name} → {means[name][-1]:.1f} %" for name in ("confidence", "accuracy")]
     words += ["overconfident", "underconfident"]
     return joined(
         marks,
@@ -166,7 +172,7 @@ def legend(found):
     )
 
 
-def gaps(accuracy, confidence):
+def gaps(accuracy: Sequence[Point], confidence: Sequence[Point]) -> Iterator[Markup]:
     """Areas between two lines; higher on the page is a smaller y."""
     both = with_crossings(accuracy, confidence)
     for look, pick in (("over", min), ("under", max)):
@@ -175,20 +181,14 @@ def gaps(accuracy, confidence):
         yield tag("path", class_=f"gap {look}", d=f"M{listed_points(base)}L{listed_points(edge[::-1])}Z")
 
 
-def with_crossings(accuracy, confidence):
+def with_crossings(accuracy: Sequence[Point], confidence: Sequence[Point]) -> list[tuple[float, float, float]]:
     """(x, accuracy, confidence) at all places and where the lines cross."""
     rows = [(x, a, c) for (x, a), (_, c) in zip(accuracy, confidence, strict=True)]
-    found = rows[:1]
+    crossed = rows[:1]
     for (x, a, c), (x2, a2, c2) in pairwise(rows):
         if (a - c) * (a2 - c2) < 0:
             share = (a - c) / ((a - c) - (a2 - c2))
             meet = a + share * (a2 - a)
-            found.append((x + share * (x2 - x), meet, meet))
-        found.append((x2, a2, c2))
-    return found
-
-
-if __name__ == "__main__":
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/figures/method.svg"
-    record = json.loads((ROOT / "docs/results/when.json").read_text(encoding="utf-8"))
-    path.write_text(method_figure(record), encoding="utf-8")
+            crossed.append((x + share * (x2 - x), meet, meet))
+        crossed.append((x2, a2, c2))
+    return crossed

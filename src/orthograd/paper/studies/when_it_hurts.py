@@ -1,34 +1,41 @@
-"""⊥Grad against the same training without it, judged as if training had stopped at each of some epochs.
+"""⊥Grad against the same training without it, evaluated as if training had stopped at each of some epochs.
 
 Scikit-learn's digits, ten images a class, the recipe of `orthograd compare`, whose rate is constant: to stop early is
 all that a shorter training is. Where the rate falls, only the last epoch is one that people would stop at. Runs of a
 seed share their images, initial weights and batches. Also the curves of docs/figures/method.svg. Ten to thirty
-minutes on two cores.
+minutes on two cores:
+
+    python -m orthograd.paper.studies.when_it_hurts --record docs/results/when.json
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import platform
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
-from orthograd import __version__, calibration
-from orthograd.lab.runs.prediction import logits
-from orthograd.lab.training.arms import arm_named
-from orthograd.lab.training.batches import Draws
-from orthograd.lab.training.config import Config
-from orthograd.lab.training.steps import EagerSteps, set_rate
-from orthograd.lab.training.task import Task
+from ... import __version__, calibration
+from ...lab.runs.prediction import logits
+from ...lab.training.arms import arm_named
+from ...lab.training.batches import Draws
+from ...lab.training.config import Config
+from ...lab.training.steps import EagerSteps, set_rate
+from ...lab.training.task import Task
 
 EPOCHS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 110, 150, 210, 300)
 PLAIN = Config(model="cnn", shifts="none")
 WITH_NORM = replace(PLAIN, model="cnn_batchnorm")
-ADAM = {"optimizer": "adamw", "learning_rate": 0.001, "weight_decay": 0.01}
+ADAM: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 0.001, "weight_decay": 0.01}
 CASES = {
     "plain CNN": (PLAIN, "baseline", "orthograd"),
     "CNN with batch norm": (WITH_NORM, "baseline", "orthograd"),
@@ -60,22 +67,22 @@ their losses keep underconfident."""
 KEPT = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "max_logit")
 
 
-def story(config):
+def history(config: Config) -> dict[str, list[float]]:
     """What the network is like after each of the epochs: a list of values for each name."""
     torch.set_num_threads(1)
     task, arm, order = Task.of(config), arm_named(config.arm), torch.Generator().manual_seed(config.seed)
-    found = []
+    moments = []
     steps = EagerSteps(config, task)
     for epoch in range(1, EPOCHS[-1] + 1):
         set_rate(steps.optimizer, config.rate_in(epoch - 1))
         loss = steps.epoch(Draws.of(config, arm, len(task.labels), order))
         if epoch in EPOCHS:
-            found.append({"training_loss": loss, **judged(steps.model, task, config)})
-    return {name: [float(f"{values[name]:.5g}") for values in found] for name in found[0]}
+            moments.append({"training_loss": loss, **evaluated(steps.model, task, config)})
+    return {name: [float(f"{values[name]:.5g}") for values in moments] for name in moments[0]}
 
 
 @torch.no_grad()
-def judged(model, task, config):
+def evaluated(model: nn.Module, task: Task, config: Config) -> dict[str, Any]:
     """Metrics of the test images; the loss on held-out ones, and the ECE after a temperature fitted on these."""
     model.eval()
     tested, held_out = (
@@ -85,46 +92,51 @@ def judged(model, task, config):
     labels = task.dataset.test_labels
     fit = calibration.fit_temperatures(held_out[None], task.held_out_labels)[0]
     scaled = calibration.evaluate(tested.double() / fit.temperature, labels, bins=10, metrics=["ece"]).as_row()
-    found = calibration.evaluate(tested, labels, bins=10, metrics=KEPT).as_row()
+    metrics = calibration.evaluate(tested, labels, bins=10, metrics=KEPT).as_row()
     stopping = {"held_out_loss": float(cross_entropy(held_out.double(), task.held_out_labels))}
     repaired = {"temperature": float(fit.temperature), "ece_scaled": scaled["ece"]}
-    return {**{name: found[name] for name in KEPT}, **stopping, **repaired}
+    return {**{name: metrics[name] for name in KEPT}, **stopping, **repaired}
 
 
-def record(seeds, cases):
-    """All that was found of these cases."""
+def record(seeds: Sequence[int], cases: Sequence[str]) -> dict[str, Any]:
+    """The runs of these cases, and what they ran on."""
     keys = [(case, arm) for case in cases for arm in CASES[case][1:]]
     configs = [replace(CASES[case][0], seed=seed, arm=arm) for (case, arm), seed in product(keys, seeds)]
     with ProcessPoolExecutor(2) as pool:
-        stories = []
-        for config, told in zip(configs, pool.map(story, configs), strict=True):
-            stories.append(told)
-            print(f"{len(stories)} of {len(configs)}:", config.model, config.arm, config.seed, flush=True)
-    runs = {case: {} for case in cases}
+        histories = []
+        for config, run in zip(configs, pool.map(history, configs), strict=True):
+            histories.append(run)
+            print(f"{len(histories)} of {len(configs)}:", config.model, config.arm, config.seed, flush=True)
+    runs: dict[str, dict[str, Any]] = {case: {} for case in cases}
     for i, (case, arm) in enumerate(keys):
-        runs[case][arm] = stories[i * len(seeds) : (i + 1) * len(seeds)]
+        runs[case][arm] = histories[i * len(seeds) : (i + 1) * len(seeds)]
     return {"environment": environment(), "epochs": EPOCHS, "seeds": list(seeds), "runs": runs}
 
 
-def environment():
-    """What it was measured on."""
+def environment() -> dict[str, Any]:
+    """What it is run on."""
     versions = {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()}
     return {**versions, "device": f"{platform.machine()} CPU", "threads": 1}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the cases, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", type=Path, required=True, help="a JSON file for what was found")
+    parser.add_argument("--record", type=Path, required=True, help="a JSON file for the runs")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", default="", help="cases with this in their names; the record keeps its others")
     options = parser.parse_args()
-    found = record(range(options.seeds), [case for case in CASES if options.only in case])
+    made = record(range(options.seeds), [case for case in CASES if options.only in case])
     if options.only:
-        kept = json.loads(options.record.read_text(encoding="utf-8"))
-        facts = {name: value for name, value in json.loads(json.dumps(found)).items() if name != "runs"}
-        if facts != {name: value for name, value in kept.items() if name != "runs"}:
+        before = json.loads(options.record.read_text(encoding="utf-8"))
+        facts = {name: value for name, value in json.loads(json.dumps(made)).items() if name != "runs"}
+        if facts != {name: value for name, value in before.items() if name != "runs"}:
             parser.error("expected a record of the same machine, versions and seeds")
-        together = kept["runs"] | found["runs"]
-        found["runs"] = {case: together[case] for case in CASES}
-    text = json.dumps(found, ensure_ascii=False)
+        together = before["runs"] | made["runs"]
+        made["runs"] = {case: together[case] for case in CASES}
+    text = json.dumps(made, ensure_ascii=False)
     options.record.write_text(text.replace('{"training_loss"', '\n{"training_loss"') + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

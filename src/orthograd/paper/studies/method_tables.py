@@ -1,18 +1,27 @@
-"""What docs/method.md shows of the records: what to expect, when it hurts, a diagnosis, and what recording costs."""
+"""What docs/method.md shows of runs: what to expect, when it hurts, norms of heads, large rates, and a diagnosis.
+
+Each function takes the folder of records and returns a table in Markdown.
+"""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from _markdown import ROOT, table
+from ...diagnosis.result import Diagnosis, Row, aligned
+from ...lab.bench.document import markdown_table
+from ...lab.comparison.pair import ArmPair
+from ...lab.jobs.bundles import bundle_path, read_bundle
+from ...statistics import compare_table, difference_interval
+from ..norms import norm_of
+from ..turning import stretches_of
 
-from orthograd.diagnosis.result import Diagnosis, Row, aligned
-from orthograd.lab.comparison.pair import ArmPair
-from orthograd.lab.jobs.bundles import bundle_path, read_bundle
-from orthograd.paper.norms import norm_of
-from orthograd.paper.turning import stretches_of
-from orthograd.statistics import compare_table, difference_interval
+Run = Mapping[str, Any]
+Value = Callable[[Run], Any]
+"""Of a run, a number; None where it has none."""
 
 SETTINGS = {
     "resnet18": "ResNet-18",
@@ -24,7 +33,7 @@ SETTINGS = {
     "wide_resnet28_10": "WideResNet-28-10",
 }
 """Of the reproduction: those that there are runs of appear in the table of what to expect."""
-EXPECTED = {
+EXPECTED: dict[str, tuple[Value, str]] = {
     "accuracy, %": (lambda run: run["metrics"]["clean"]["top1_accuracy"], ".2f"),
     "max \\|logit\\|": (lambda run: run["metrics"]["clean"]["max_logit"], ".2f"),
     "confidence": (lambda run: run["metrics"]["clean"]["max_softmax"], ".3f"),
@@ -36,7 +45,7 @@ EXPECTED = {
     "training loss, last epoch": (lambda run: run["losses"][-1], ".4f"),
 }
 EARLY = "stopped early"
-STOPS = {
+STOPS: dict[str, tuple[int | str, ...]] = {
     "plain CNN": (56, 80, 300, EARLY),
     "CNN with batch norm": (20, 40, 300, EARLY),
     "plain CNN, falling rate": (300,),
@@ -57,7 +66,7 @@ STOPS = {
     "plain CNN, focal loss": (300,),
 }
 """Epochs of docs/results/when.json that the table shows: the networks learn at different speeds."""
-WHEN = {
+WHEN: dict[str, tuple[Value, str]] = {
     "accuracy, %": (lambda at: at["top1_accuracy"], ".1f"),
     "confidence − accuracy": (lambda at: at["max_softmax"] - at["top1_accuracy"] / 100, "+.3f"),
     "loss": (lambda at: at["loss"], ".3f"),
@@ -76,7 +85,7 @@ LENGTHS = (
     ("resnet18_adamw", "orthograd", "ResNet-18, AdamW"),
 )
 """Settings and arms of the reproduction whose heads are compared with those without ⊥Grad, where there are runs."""
-SPARED_ROWS = {
+SPARED_ROWS: dict[str, tuple[Value, str]] = {
     **{name: EXPECTED[name] for name in ("accuracy, %", "max \\|logit\\|")},
     "confidence − accuracy": (
         lambda run: run["metrics"]["clean"]["max_softmax"] - run["metrics"]["clean"]["top1_accuracy"] / 100,
@@ -106,36 +115,33 @@ SHOWN = ("11.weight", "5.weight", "4.weight", "4.bias")
 """Parameters of the example's diagnosis: two that ⊥Grad acts on, and two that it leaves for different reasons."""
 
 
-def record(name: str) -> dict[str, Any]:
-    return json.loads((ROOT / "docs/results" / name).read_text(encoding="utf-8"))
-
-
-def expected() -> str:
+def expected(results: Path) -> str:
     """What ⊥Grad changed in every setting of the reproduction that both arms were run in."""
     columns = {}
     for setting, title in SETTINGS.items():
-        pair = reproduced(setting, "baseline", "orthograd")
+        pair = reproduced(results, setting, "baseline", "orthograd")
         if pair is not None:
             columns[f"{title}, {len(pair.seeds)} seeds"] = pair.baseline, pair.candidate
     rows = [[name, *(change(arms, *how) for arms in columns.values())] for name, how in EXPECTED.items()]
-    return table(["without → with ⊥Grad", *columns], rows)
+    return markdown_table(["without → with ⊥Grad", *columns], rows)
 
 
-def reproduced(setting: str, baseline: str, candidate: str) -> ArmPair | None:
+def reproduced(results: Path, setting: str, baseline: str, candidate: str) -> ArmPair | None:
     """Two arms of the reproduction in a setting; None where there are no runs of one."""
-    paths = [bundle_path(ROOT / "docs/results/reproduction", setting, arm) for arm in (baseline, candidate)]
+    paths = [bundle_path(results / "reproduction", setting, arm) for arm in (baseline, candidate)]
     if not all(path.exists() for path in paths):
         return None
     return ArmPair.of([run for path in paths for run in read_bundle(path)], baseline=baseline, candidate=candidate)
 
 
-def mean_over_shifts(run: dict, metric: str) -> float | None:
-    shifted = [found[metric] for images, found in run["metrics"].items() if images != "clean"]
+def mean_over_shifts(run: Run, metric: str) -> float | None:
+    """Mean over all sets of test images but the clean one; None where there are no others."""
+    shifted = [metrics[metric] for images, metrics in run["metrics"].items() if images != "clean"]
     return fmean(shifted) if shifted else None
 
 
-def change(arms: tuple, of: Callable, form: str) -> str:
-    """The means of both arms, in the order of their seeds; bold where the interval by pairs leaves zero out."""
+def change(arms: Sequence[Sequence[Run]], of: Value, form: str) -> str:
+    """The means of both arms, in the order of their seeds; bold where the paired interval excludes zero."""
     before, after = ([of(run) for run in arm] for arm in arms)
     if None in (*before, *after):
         return "–"
@@ -144,36 +150,38 @@ def change(arms: tuple, of: Callable, form: str) -> str:
     return f"**{text}**" if low > 0 or high < 0 else text
 
 
-def when() -> str:
-    """When it helps and when it hurts: from the record of benchmarks/when_it_hurts.py."""
-    found = record("when.json")
-    runs, epochs = found["runs"], found["epochs"]
+def when(results: Path) -> str:
+    """When it helps and when it hurts: from the record of `when_it_hurts`."""
+    record = _record(results, "when.json")
+    runs, epochs = record["runs"], record["epochs"]
     cases = {
         (case, str(stop)): [[moment(run, epochs, stop) for run in arm] for arm in runs[case].values()]
         for case, stops in STOPS.items()
         for stop in stops
     }
-    eces = {", ".join(name): tuple([at["ece"] for at in arm] for arm in arms) for name, arms in cases.items()}
+    eces = {
+        ", ".join(name): ([at["ece"] for at in arms[0]], [at["ece"] for at in arms[1]]) for name, arms in cases.items()
+    }
     verdicts = compare_table(eces, better=dict.fromkeys(eces, "lower"))
     rows = [
         [*name, *(change(arms, *how) for how in WHEN.values()), verdicts[", ".join(name)].verdict]
         for name, arms in cases.items()
     ]
-    return table(["without → with ⊥Grad", "epochs", *WHEN, "its ECE is"], rows)
+    return markdown_table(["without → with ⊥Grad", "epochs", *WHEN, "its ECE is"], rows)
 
 
-def lengths() -> str:
+def lengths(results: Path) -> str:
     """How long the head gets, and how large logits, by the runs of the reproduction; and how training began."""
     rows = []
     for setting, arm, title in LENGTHS:
-        pair = reproduced(setting, "baseline", arm)
+        pair = reproduced(results, setting, "baseline", arm)
         if pair is not None:
             first = f"{fmean(run['losses'][0] for run in pair.baseline):.2f}"
             before = f"{fmean(norm_of(run, 'head', 'start') for run in pair.baseline):.2f}"
             arms = pair.baseline, pair.candidate
-            found = [change(arms, lambda run: norm_of(run, "head", "end"), ".2f")]
-            found.append(change(arms, lambda run: run["metrics"]["clean"]["max_logit"], ".2f"))
-            rows.append([f"{title}, {len(pair.seeds)} seeds", first, before, *found])
+            head = change(arms, lambda run: norm_of(run, "head", "end"), ".2f")
+            logit = change(arms, lambda run: run["metrics"]["clean"]["max_logit"], ".2f")
+            rows.append([f"{title}, {len(pair.seeds)} seeds", first, before, head, logit])
     header = [
         "without → with ⊥Grad",
         "loss of the first epoch",
@@ -181,34 +189,35 @@ def lengths() -> str:
         "‖head‖ at the end",
         "max \\|logit\\|",
     ]
-    return table(header, rows)
+    return markdown_table(header, rows)
 
 
-def spared() -> str:
+def spared(results: Path) -> str:
     """What is left of ⊥Grad's doing where only convolutions decay."""
     columns = [
-        (f"{labels}, {decay} decay", reproduced(setting, *arms))
+        (f"{labels}, {decay} decay", reproduced(results, setting, *arms))
         for setting, labels in {"resnet18_bf16": "few labels", "resnet18_all_labels": "all labels"}.items()
         for arms, decay in {("baseline", "orthograd"): "all", ("spared", "spared_orthograd"): "convolutions"}.items()
     ]
     pairs = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in columns if pair is not None}
     arms = {title: (pair.baseline, pair.candidate) for title, pair in pairs.items()}
     rows = [[name, *(change(pair, *how) for pair in arms.values())] for name, how in SPARED_ROWS.items()]
-    return table(["ResNet-18, without → with ⊥Grad", *arms], rows)
+    return markdown_table(["ResNet-18, without → with ⊥Grad", *arms], rows)
 
 
-def large_steps() -> str:
-    """Rates that are larger than the recipe's: from the record of benchmarks/large_steps.py."""
-    runs = {case: arms for case, arms in record("large-steps.json")["runs"].items() if case not in list(HIDDEN)[1:]}
+def large_steps(results: Path) -> str:
+    """Rates that are larger than the recipe's: from the record of `large_steps`."""
+    all_runs = _record(results, "large-steps.json")["runs"]
+    runs = {case: arms for case, arms in all_runs.items() if case not in list(HIDDEN)[1:]}
     rows = [[case, *(means(arms[arm]) for arm in STEPPED)] for case, arms in runs.items()]
-    return table(["accuracy, %; ECE; ‖head‖", *STEPPED.values()], rows)
+    return markdown_table(["accuracy, %; ECE; ‖head‖", *STEPPED.values()], rows)
 
 
-def hidden_units() -> str:
+def hidden_units(results: Path) -> str:
     """Where runs fail, how many learned, and which part of their hidden units is off: from the same record."""
-    runs = record("large-steps.json")["runs"]
+    runs = _record(results, "large-steps.json")["runs"]
     rows = [[title, *(learned_and_off(runs[case][arm]) for arm in STEPPED)] for case, title in HIDDEN.items()]
-    return table(["learned; units off, of these and of others", *STEPPED.values()], rows)
+    return markdown_table(["learned; units off, of these and of others", *STEPPED.values()], rows)
 
 
 def learned_and_off(runs: list[dict[str, float]]) -> str:
@@ -227,35 +236,30 @@ def has_learned(run: dict[str, float]) -> bool | None:
 
 
 def means(runs: list[dict[str, float]]) -> str:
-    """Accuracy, ECE and the length of the head; and how many have learned, if not all."""
+    """Accuracy, ECE and the norm of the head; and how many have learned, if not all."""
     accuracy, ece, head = (fmean(run[name] for run in runs) for name in ("top1_accuracy", "ece", "head"))
     learned = sum(has_learned(run) is True for run in runs)
     return f"{accuracy:.1f}; {ece:.3f}; {head:.1f}" + ("" if learned == len(runs) else f"; {learned} of {len(runs)}")
 
 
-def moment(run: dict, epochs: list[int], stop: int | str) -> dict[str, float]:
+def moment(run: Mapping[str, list[float]], epochs: Sequence[int | str], stop: int | str) -> dict[str, float]:
     """A run as it was after an epoch, or after the one at which its loss on held-out images was lowest."""
     losses = run["held_out_loss"]
     at = losses.index(min(losses)) if stop == EARLY else epochs.index(stop)
     return {name: values[at] for name, values in run.items()}
 
 
-def recorder_costs() -> str:
-    """What a recorder takes of the time of training."""
-    found = record("recorder-cost.json")
-    facts, rows = found["environment"], []
-    for claim in found["claims"]:
-        missed = "" if claim["holds"] else ", **not reached**"
-        rows.append([claim["what"].split(", ", 1)[1], f"{100 * claim['value']:.2g} %{missed}"])
-    return table([f"{facts['device']}, {facts['threads']} threads", "of the time of training; to reach: 1 %"], rows)
-
-
-def diagnosed() -> str:
+def diagnosed(results: Path) -> str:
     """What the example printed, without some of its rows and columns."""
-    found = record("diagnosis.json")["diagnosis"]
-    rows = tuple(Row(**{**row, "shape": tuple(row["shape"])}) for row in found["rows"])
-    diagnosis = Diagnosis(found["loss"], rows, tuple(found["warnings"]))
+    record = _record(results, "diagnosis.json")["diagnosis"]
+    rows = tuple(Row(**{**row, "shape": tuple(row["shape"])}) for row in record["rows"])
+    diagnosis = Diagnosis(record["loss"], rows, tuple(record["warnings"]))
     columns, header = (0, 2, 3, 4, 7, 8), ("parameter", "removes", "radial", "cosine", "⊥Grad", "why")
     lines = [[diagnosis[name].cells[i] for i in columns] for name in SHOWN]
     headline = str(diagnosis).partition("\n")[0].replace("; ", ";\n", 1)
     return f"```\n{headline}\n\n{aligned(header, lines, left=(0, 4, 5))}\n```\n"
+
+
+def _record(results: Path, name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((results / name).read_text(encoding="utf-8"))
+    return record

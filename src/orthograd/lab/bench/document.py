@@ -1,0 +1,229 @@
+"""Tables of README.md and docs/ that show records of benchmarks.
+
+Each function takes the folder of records and returns a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from .claim import (
+    CONVOLUTIONS,
+    CORRUPTION,
+    EPOCH,
+    EPOCH_IMAGES,
+    EVALUATION,
+    KERNELS,
+    OVERHEAD,
+    UPDATE_COSINE,
+    Claim,
+    read_claims,
+)
+
+TITLES = {"baseline": "SGD", "orthograd": "⊥Grad"}
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""A table as the documents have it; a cell's ``|`` must be escaped.
+
+    >>> print(markdown_table(["a", "b"], [["1", ""]]), end="")
+    | a | b |
+    |---|---|
+    | 1 |  |
+    """
+    lines = (f"| {' | '.join(cells)} |\n" for cells in (header, *rows))
+    return next(lines) + f"|{'---|' * len(header)}\n" + "".join(lines)
+
+
+def step_costs(results: Path) -> str:
+    """What ⊥Grad costs, on a GPU and on a CPU."""
+    records = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
+    return _all_claims(results, records, ours="⊥Grad here")
+
+
+def calibration_costs(results: Path) -> str:
+    """What measuring and repairing calibration costs."""
+    return _all_claims(results, {"2 x86 cores": "calibration-x86.json", "2 ARM cores": "calibration-cpu.json"})
+
+
+def _all_claims(results: Path, records: Mapping[str, str], *, ours: str = "here") -> str:
+    """Every claim on every machine, beside its bound and its peers; cosines of updates have a table of their own."""
+    rows = []
+    for where, name in records.items():
+        for claim in read_claims(results / name):
+            if claim.key.what != UPDATE_COSINE:
+                others = ", ".join(f"{value:.3g} ({peer})" for peer, value in claim.others.items())
+                rows.append([str(claim.key).replace("|", "\\|"), where, f"{claim.value:.3g}", _bound(claim), others])
+    return markdown_table(["what", "where", ours, "to reach", "others in the same run"], rows)
+
+
+def _bound(claim: Claim) -> str:
+    return ("" if claim.reach is None else f"≤ {claim.reach:g}") + ("" if claim.holds else ", **not reached**")
+
+
+def update_cosines(results: Path) -> str:
+    """How far from orthogonal updates are."""
+    claims = list(_about(results / "bench-cpu.json", UPDATE_COSINE))
+    values = ((claim.key.optimizer, (*claim.others.values(), claim.value)) for claim in claims)
+    rows = [[optimizer, *(f"{value:.2g}" for value in each)] for optimizer, each in values]
+    return markdown_table(["base", *claims[0].others, claims[0].key.method], rows)
+
+
+def recorder_costs(results: Path) -> str:
+    """What a recorder takes of the time of training."""
+    path = results / "recorder-cost.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))["environment"]
+    rows = [
+        [
+            f"{claim.key.model}, {claim.key.setting}",
+            f"{100 * claim.value:.2g} %{'' if claim.holds else ', **not reached**'}",
+        ]
+        for claim in read_claims(path)
+    ]
+    header = [f"{facts['device']}, {facts['threads']} threads", "of the time of training; to reach: 1 %"]
+    return markdown_table(header, rows)
+
+
+def distributed_steps(results: Path) -> str:
+    """What ⊥Grad adds to a step of FSDP2, measured and predicted."""
+    claims = {(claim.key.what, claim.key.setting): claim for claim in read_claims(results / "distributed-step.json")}
+    rows, errors = [], []
+    for ranks in (1, 2, 4):
+        step = claims["FSDP2 step", f"{ranks} processes"]
+        guess = claims["FSDP2 step, predicted over measured", f"{ranks} processes"]
+        without, alone, added = (step.others[name] for name in ("ms without", "optimizer's step alone", "ms added"))
+        parts = " + ".join(f"{part:.1f}" for part in guess.others.values())
+        shown = f"{without:.0f}", f"{step.value:.2f}", f"{alone:.2f}", f"{added:.1f}"
+        rows.append([str(ranks), *shown, f"{parts} = {sum(guess.others.values()):.1f}", f"{guess.value:.2f}"])
+        errors.append(abs(guess.value - 1))
+    header = ["processes", "step without, ms", "step with / without", "optimizer's step with / without"]
+    header += ["added to it, ms", "predicted: memory + host + 2 all-reduces, ms", "predicted / measured"]
+    return markdown_table(header, rows) + f"\nThe prediction is off by {100 * max(errors):.0f} % at most.\n"
+
+
+def ray_costs(results: Path) -> str:
+    """What Ray costs on one machine, and what follows for a thousand runs on 64 GPUs."""
+    (driver,) = (claim.value for claim in _about(results / "ray-overhead.json", "driver"))
+    load = 64 * 4 * driver / 1000 / (20 * 60)
+    return _all_claims(results, {"2 CPU cores": "ray-overhead.json"}) + (
+        f"\nSo $d$ = {driver:.1f} ms of processor time, and the limit is {1000 / driver:.0f} runs a second. For runs "
+        f"of $t_4$ = 20 minutes, four on each GPU: 4 rounds, 80 minutes, 0.2 runs a second, {100 * load:.1f} % of one "
+        "core.\n"
+    )
+
+
+def speeds(results: Path) -> str:
+    """Images a second: the plain loop, one run, the best pack; and what is to be reached."""
+    epochs = list(_about(_training(results), EPOCH))
+    alone = {_network(claim): claim.value for claim in epochs if claim.key.concurrent == 1}
+    rows = []
+    for claim in (each for each in epochs if not each.key.concurrent):
+        key, one = claim.key, alone[_network(claim)] if claim.key.method == "baseline" else None
+        values = claim.others.get("plain loop"), one, claim.value, claim.reach
+        shown = [f"{EPOCH_IMAGES / value:,.0f}" if value else "" for value in values]
+        rows.append([key.model, key.precision, TITLES[key.method], *shown, "" if claim.holds else "no"])
+    return markdown_table(["network", "precision", "", "plain loop", "one run", "pack", "to reach", "reached"], rows)
+
+
+def packs(results: Path) -> str:
+    """Images a second over the number of runs at once."""
+    seconds: dict[str, dict[int, float]] = {}
+    for claim in _about(_training(results), EPOCH):
+        if claim.key.concurrent:
+            seconds.setdefault(_network(claim), {})[claim.key.concurrent] = claim.value
+    sizes = list(dict.fromkeys(size for by_size in seconds.values() for size in by_size))
+    rows = [
+        [network, *(f"{EPOCH_IMAGES / by_size[size]:,.0f}" if size in by_size else "" for size in sizes)]
+        for network, by_size in seconds.items()
+    ]
+    return markdown_table(["SGD", *(f"{size} at once" for size in sizes)], rows)
+
+
+def bounds(results: Path) -> str:
+    """Images a second of packs, and were there nothing but convolutions, as they are and as cuDNN has them."""
+    epochs = (each for each in _about(_training(results), EPOCH) if not each.key.concurrent)
+    sgd = {_network(claim): claim.value for claim in epochs if claim.key.method == "baseline"}
+    rows = []
+    for claim in _about(_training(results), CONVOLUTIONS):
+        network = _network(claim)
+        seconds = sgd[network], claim.value, claim.others["cuDNN"]
+        shown = (f"{EPOCH_IMAGES / each:,.0f}" for each in seconds)
+        rows.append([network, *shown, f"{claim.value / sgd[network]:.0%}"])
+    columns = ["images a second", "of its convolutions alone", "of cuDNN's alone", "share of its convolutions"]
+    return markdown_table(["SGD, in packs", *columns], rows)
+
+
+def overheads(results: Path) -> str:
+    """What ⊥Grad adds to an epoch, gradients measured beside the backward pass: by two runs, one of them both ways."""
+    watched = {_network(claim): claim for path in results.glob("watch-*.json") for claim in _about(path, OVERHEAD)}
+    rows = []
+    for claim in _about(_training(results), OVERHEAD):
+        again = watched[_network(claim)]
+        shown = _with_ends(claim), _with_ends(again), f"{again.others['by the step']:.3f}"
+        rows.append([_network(claim), *shown, f"≤ {claim.reach:g}{_verdict(claim, again)}"])
+    ways = "beside the pass", "beside the pass, in another run", "by the step, in that run"
+    return markdown_table([f"{OVERHEAD}, in packs", *ways, "to reach"], rows)
+
+
+def _verdict(*claims: Claim) -> str:
+    """Medians count; but where one of the ends is past the bound, it may be luck."""
+    if not all(claim.holds for claim in claims):
+        return ", **not reached**"
+    is_settled = all(claim.ends and claim.reach and claim.ends[1] <= claim.reach for claim in claims)
+    return "" if is_settled else ", **not settled**"
+
+
+def _with_ends(claim: Claim) -> str:
+    return f"{claim.value:.3f} ({' to '.join(f'{end:.3f}' for end in claim.ends or ())})"
+
+
+def products(results: Path) -> str:
+    """Our convolutions over cuDNN's, network by network and layer by layer, and all of a step."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    parts = ["forward", "input gradient", "weight gradient"]
+    for claim in read_claims(results / "convolution-products-h200.json"):
+        network, layer = _network(claim), claim.key.setting
+        if claim.key.part:
+            row = rows.setdefault((network, layer), [network, layer, "", "", ""])
+            row[2 + parts.index(claim.key.part)] = f"{claim.value:.2f} ({claim.others['ours, µs']:.0f} µs)"
+        else:
+            rows[network, layer] = [network, "**all of these**", f"**{claim.value:.2f}**", "", ""]
+    return markdown_table(["time over cuDNN's", "", *parts], rows.values())
+
+
+def kernels(results: Path) -> str:
+    """Where the time of a step goes, by what kernels are for."""
+    spent: dict[str, dict[str, float]] = {}
+    for claim in _about(_training(results), KERNELS):
+        spent.setdefault(_network(claim), {})[claim.key.part] = claim.value
+    kinds = list(dict.fromkeys(kind for times in spent.values() for kind in times))
+    rows = [[kind, *(f"{times.get(kind, 0):,.0f}" for times in spent.values())] for kind in kinds]
+    rows.append(["together", *(f"{sum(times.values()):,.0f}" for times in spent.values())])
+    return markdown_table(["µs a step, one run by itself", *spent], rows)
+
+
+def evaluation(results: Path) -> str:
+    """How long making CIFAR-10-C takes, and evaluating one network on it."""
+    claims = [
+        *_about(results / "evaluation-h200.json", CORRUPTION, EVALUATION),
+        *_about(results / "corruption-cpu.json", CORRUPTION),
+    ]
+    rows = []
+    for claim in claims:
+        what = ", ".join(part for part in (claim.key.what, claim.key.model, claim.key.precision) if part)
+        rows.append([what, claim.key.device, f"{claim.value:.1f}", _bound(claim)])
+    return markdown_table([claims[0].key.setting, "device", "s", "to reach"], rows)
+
+
+def _training(results: Path) -> Path:
+    return results / "training-h200.json"
+
+
+def _about(path: Path, *whats: str) -> Iterator[Claim]:
+    return (claim for claim in read_claims(path) if claim.key.what in whats)
+
+
+def _network(claim: Claim) -> str:
+    return f"{claim.key.model}, {claim.key.precision}"

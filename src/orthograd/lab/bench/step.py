@@ -1,0 +1,227 @@
+"""What ⊥Grad adds to an optimizer's step: time, memory and waits, beside what others do in the same run.
+
+Only optimizers are measured: parameters have the shapes of networks that people train, and random gradients.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from ...optimizer import attach, orthogonalize_
+from .claim import Claim, Key, interleaved, ratios
+
+# The paper's optimizer, at a rate that turns the weights: each step has a gradient that is not orthogonal yet.
+RECIPE: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
+PAPER = "SGD, momentum, weight decay"
+# CPU: ≤ 2.0 over SGD. CUDA: ≤ 2 over torch's fused SGD, ≤ 2.2 inside a CUDA graph.
+REACH = {"cpu": 2.0, "cuda": 2.0, "graph": 2.2}
+MEBIBYTE = 1 << 20
+
+Shape = tuple[int, ...]
+Make = Callable[[list[nn.Parameter]], Optimizer]
+Peer = Callable[[Optimizer], Callable[[], Any]]
+"""Makes the step of an optimizer a ⊥Grad step in its own way."""
+
+
+def step_cost(device: torch.device, *, rounds: int = 15, networks: list[str] | None = None) -> list[Claim]:
+    """A step with ⊥Grad over the same step without, called from Python as in training."""
+    settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    claims = []
+    for network in networks or list(NETWORKS):
+        for base, make in bases(device).items():
+            contenders = _contenders(network, device, make, peers=base == PAPER)
+            repeated = {name: _repeated(step, 20 if device.type == "cuda" else 1) for name, step in contenders.items()}
+            times = ratios(interleaved(repeated, rounds=rounds, settle=settle), "base")
+            reach = REACH[device.type] if base == PAPER else None
+            claims.append(Claim(Key("step", model=network, optimizer=base), times.pop("⊥Grad"), reach, times))
+    return claims
+
+
+def graph_cost(*, rounds: int = 30, networks: list[str] | None = None) -> list[Claim]:
+    """The same with both steps captured in CUDA graphs, so that only the GPU's time counts."""
+    device = torch.device("cuda")
+    claims = []
+    for network in networks or list(NETWORKS):
+        contenders = _contenders(network, device, bases(device)[PAPER], peers=True)
+        replays = {name: _repeated(_captured(step), 20) for name, step in contenders.items()}
+        times = ratios(interleaved(replays, rounds=rounds, settle=torch.cuda.synchronize), "base")
+        claims.append(Claim(Key("step in a CUDA graph", model=network), times.pop("⊥Grad"), REACH["graph"], times))
+    return claims
+
+
+def extra_memory(device: torch.device, *, networks: list[str] | None = None) -> list[Claim]:
+    """Peak of what is allocated during one projection beyond the gradients themselves, in MiB."""
+    claims = []
+    for network in networks or list(NETWORKS):
+        made = parameters(NETWORKS[network](), device)
+        orthogonalize_(made)  # compiles what is to be compiled
+        ours = peak(device, partial(orthogonalize_, made))
+        others = {name: peak(device, peer(SGD(made, lr=0.0))) for name, peer in available_peers().items()}
+        claims.append(Claim(Key("extra memory", model=network, unit="MiB"), ours, 1.0, others))
+    return claims
+
+
+def synchronizations() -> list[Claim]:
+    """How often one step makes the host wait for the GPU."""
+    device = torch.device("cuda")
+
+    def ours(optimizer: Optimizer) -> Callable[[], Any]:
+        attach(optimizer)
+        return optimizer.step
+
+    counts = {}
+    for name, peer in {"⊥Grad": ours, **available_peers()}.items():
+        optimizer = SGD(parameters(NETWORKS["ResNet-18"](), device), lr=1e-6, fused=True)
+        counts[name] = float(_waits(peer(optimizer)))
+    return [Claim(Key("host synchronizations a step"), counts.pop("⊥Grad"), 0.0, counts)]
+
+
+def bases(device: torch.device) -> dict[str, Make]:
+    """The base optimizers, each in the form that is fastest on the device."""
+    form: dict[str, Any] = {"fused": True} if device.type == "cuda" else {"foreach": True}
+    return {
+        PAPER: lambda p: SGD(p, **RECIPE, **form),
+        "AdamW": lambda p: AdamW(p, lr=1e-3, **form),
+        "SGD, neither": lambda p: SGD(p, lr=1e-3, **form),
+    }
+
+
+def per_tensor_loop(optimizer: Optimizer) -> Callable[[], Any]:
+    """The published style: a loop over tensors, a handful of operations and temporaries for each."""
+
+    @torch.no_grad()
+    def step() -> None:
+        for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
+            w, g = parameter.reshape(-1), parameter.grad.reshape(-1)
+            orthogonal = g - torch.dot(w, g) / (torch.dot(w, w) + 1e-30) * w
+            scale = g.norm() / (orthogonal.norm() + 1e-30)
+            parameter.grad.copy_((orthogonal * scale).view_as(parameter.grad))
+        optimizer.step()
+
+    return step
+
+
+def pytorch_optimizer(optimizer: Optimizer) -> Callable[[], Any]:
+    """OrthoGrad of the package of that name."""
+    from pytorch_optimizer import OrthoGrad
+
+    step: Callable[[], Any] = OrthoGrad(optimizer).step
+    return step
+
+
+def available_peers() -> dict[str, Peer]:
+    """Other implementations that are installed here."""
+    peers: dict[str, Peer] = {"per-tensor loop": per_tensor_loop}
+    if find_spec("pytorch_optimizer") is not None:
+        peers[f"pytorch_optimizer {version('pytorch_optimizer')}"] = pytorch_optimizer
+    return peers
+
+
+def resnet18() -> list[Shape]:
+    """Shapes of ResNet-18 for 32×32 images: 62 tensors, 11,173,962 parameters."""
+    shapes: list[Shape] = [(64, 3, 3, 3), (64,), (64,)]
+    inputs = 64
+    for outputs in (64, 128, 256, 512):
+        for block in range(2):
+            channels = inputs if block == 0 else outputs
+            for size in (channels, outputs):
+                shapes += [(outputs, size, 3, 3), (outputs,), (outputs,)]
+            if channels != outputs:
+                shapes += [(outputs, channels, 1, 1), (outputs,), (outputs,)]
+        inputs = outputs
+    return [*shapes, (10, 512), (10,)]
+
+
+def gpt2_small() -> list[Shape]:
+    """Shapes of GPT-2 small: 148 tensors, 124,439,808 parameters."""
+    width = 768
+    norm: list[Shape] = [(width,), (width,)]
+    attention: list[Shape] = [(width, 3 * width), (3 * width,), (width, width), (width,)]
+    mlp: list[Shape] = [(width, 4 * width), (4 * width,), (4 * width, width), (width,)]
+    return [(50257, width), (1024, width), *12 * [*norm, *attention, *norm, *mlp], *norm]
+
+
+NETWORKS = {"ResNet-18": resnet18, "GPT-2 small": gpt2_small}
+
+
+def parameters(shapes: list[Shape], device: torch.device) -> list[nn.Parameter]:
+    """Random parameters with random gradients."""
+    made = [nn.Parameter(_random(shape, device)) for shape in shapes]
+    for parameter in made:
+        parameter.grad = _random(tuple(parameter.shape), device)
+    return made
+
+
+def _random(shape: Shape, device: torch.device) -> Tensor:
+    return torch.randn(shape, device=device) * 0.02
+
+
+def peak(device: torch.device, run: Callable[[], Any]) -> float:
+    """Most MiB that were allocated at once during a run, above what was allocated before it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return (torch.cuda.max_memory_allocated() - before) / MEBIBYTE
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    changes = [event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    running, highest = 0, 0
+    for change in changes:
+        running += change
+        highest = max(highest, running)
+    return highest / MEBIBYTE
+
+
+def _contenders(network: str, device: torch.device, make: Make, *, peers: bool) -> dict[str, Callable[[], Any]]:
+    def fresh() -> Optimizer:
+        return make(parameters(NETWORKS[network](), device))
+
+    ours = fresh()
+    attach(ours)
+    others = {name: peer(fresh()) for name, peer in available_peers().items()} if peers else {}
+    return {"base": fresh().step, "⊥Grad": ours.step, **others}
+
+
+def _captured(step: Callable[[], Any]) -> Callable[[], None]:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def _repeated(step: Callable[[], Any], times: int) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(times):
+            step()
+
+    return run
+
+
+def _waits(step: Callable[[], Any]) -> int:
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(warning.message) for warning in caught)

@@ -1,0 +1,234 @@
+"""The tables of README.md and docs/, and docs/figures/method.svg, made from the committed records: `make docs`.
+
+Only what stands between the marks of a table is written; docs/reproduction.md is made by `orthograd.paper.document`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from scipy.stats import ttest_rel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ...calibration import CONVENTIONS
+from ...lab.bench import document
+from ...lab.bench.claim import EPOCH_IMAGES
+from ...lab.bench.document import markdown_table
+from ...lab.comparison.page.tables import typeset
+from ...lab.comparison.pair import ArmPair
+from ...lab.jobs.bundles import read_bundle, read_bundles
+from ...lab.networks import resnet18
+from ..claims import sections
+from ..clocks import shares
+from ..differences import differences_of
+from ..experiments import PAIR
+from ..quantities import title_of
+from ..settings import PAPER
+from . import method_tables
+from .method_figure import method_figure
+
+BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
+BF16_RATE = 790e12  # assumed, not measured here: what large products of matrices are said to reach on an H200
+DIGITS_METRICS = ("top1_accuracy", "loss", "ece", "ece_by_chance", "ece_by_chance_limit", "smooth_ece", "brier", "aurc")
+TABLE_1 = (
+    ("tf32", "clean", "table1-tf32", 10),
+    ("bf16", "clean", "more-seeds-bf16", 5),
+    ("tf32", "clean and corrupted", "table1-tf32-corrupted", None),
+    ("bf16", "clean and corrupted", "table1-bf16", None),
+)
+"""Runs of the paper's recipe that one command each has left, what they were evaluated on, and the bound in minutes."""
+REPEATED = (
+    ("tf32", "cuDNN's", ("reproduction",)),
+    ("tf32", "our own", ("table1-tf32-corrupted",)),
+    ("bf16", "cuDNN's", ("reproduction",)),
+    ("bf16", "our own", ("table1-bf16",)),
+    ("bf16", "our own", ("more-seeds-bf16",)),
+    ("bf16", "our own", ("table1-bf16", "more-seeds-bf16")),
+)
+"""Sets of runs of table 1: their precision, whose convolutions they had, and where their records lie."""
+
+
+def reproduction(results: Path) -> str:
+    """Table 1 of the paper beside ours."""
+    folder = results / "reproduction"
+    records = [record for arm in ("baseline", "orthograd") for record in read_bundle(folder / f"resnet18-{arm}.json")]
+    pair = ArmPair.of(records, baseline="baseline", candidate="orthograd")
+    printed, rows = sections()["table1_resnet18"].rows, []
+    differences = differences_of(pair, [row.quantity for row in printed])
+    for theirs in printed:
+        ours, digits = differences[theirs.quantity], theirs.baseline.digits
+        both = zip(ours.means, ours.deviations, strict=True)
+        means = [f"{mean:.{digits}f} ± {deviation:.{digits}f}" for mean, deviation in both]
+        effects = [typeset(f"{theirs.d.value:+.2f}") if theirs.d else "–", typeset(f"{ours.d:+.2f}")]
+        title = title_of(theirs.quantity).replace("|", "\\|")
+        p = typeset(f"{ours.corrected_p:.2g}")
+        rows.append([title, str(theirs.baseline), str(theirs.candidate), *means, *effects, p])
+    header = ["ResNet-18, clean", "paper: SGD", "⊥Grad", f"ours, {len(pair.seeds)} seeds: SGD", "⊥Grad"]
+    return markdown_table([*header, "paper: d", "ours: d", "ours: p, Holm"], rows)
+
+
+def comparisons(results: Path) -> str:
+    """What `orthograd compare` says of the small network and of the same one with batch norm."""
+    rows = []
+    for name, title in (("cnn", "plain CNN"), ("cnn_batchnorm", "CNN with batch norm")):
+        tables = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))["tables"]
+        for images in ("clean", "shifted"):
+            for metric in ("top1_accuracy", "loss", "ece"):
+                row, digits = tables[images][metric], CONVENTIONS[metric].digits
+                means = [f"{row[arm]['mean']:.{digits}f}" for arm in ("baseline", "candidate")]
+                low, high = row["interval"]
+                tested = f"{low:+.{digits}f} to {high:+.{digits}f}", f"{row['corrected_p']:.2g}", row["verdict"]
+                rows.append([title, images, f"`{metric}`", *means, *tested])
+    header = ["network", "test images", "metric", "SGD", "⊥Grad", "SGD − ⊥Grad, 95 %", "p, Holm", "⊥Grad is"]
+    return markdown_table(header, rows)
+
+
+def conventions(_results: Path) -> str:
+    """What each metric means."""
+    rows = []
+    for name, convention in CONVENTIONS.items():
+        definition = convention.definition.format(bins=10, k=5).replace("|", "\\|")
+        rows.append([f"`{name}`", definition, convention.unit, convention.better or ""])
+    return markdown_table(["metric", "what it is", "unit", "better"], rows)
+
+
+def digits(results: Path) -> str:
+    """The example, from the record that `orthograd evaluate` wrote."""
+    rows = []
+    for file in json.loads((results / "digits/evaluation.json").read_text(encoding="utf-8"))["files"]:
+        name = file["path"].removesuffix("-test.npz")
+        name += "" if file["temperature"] is None else f", T = {file['temperature']['value']:.2f}"
+        values = (f"{file['metrics'][metric]:.{CONVENTIONS[metric].digits}f}" for metric in DIGITS_METRICS)
+        rows.append([name, *values])
+    return markdown_table(["network", *(f"`{name}`" for name in DIGITS_METRICS)], rows)
+
+
+def whole(results: Path) -> str:
+    """What runs of table 1 took; side by side each has its share of the time."""
+    rows = []
+    for precision, images, folder, reach in TABLE_1:
+        seconds = [sum(share.values()) for share in shares(list(read_bundles(results / folder).values()))]
+        each = sum(seconds) / len(seconds)
+        minutes = each * RUNS / 60
+        bound = "" if reach is None else f"≤ {reach}" + ("" if minutes <= reach else ", **not reached**")
+        shown = str(len(seconds)), f"{sum(seconds) / 60:.1f}", f"{each:.1f}", f"{minutes:.1f}"
+        rows.append([precision, images, *shown, bound])
+    columns = ["runs", "minutes", "seconds a run", f"minutes for {RUNS} at that pace", "to reach"]
+    return markdown_table(["precision", "evaluated on", *columns], rows)
+
+
+def repeated(results: Path) -> str:
+    """What each set says of ⊥Grad: other kernels round otherwise, and other seeds are other runs altogether."""
+    rows = []
+    for precision, whose, folders in REPEATED:
+        records = (record for each in folders for record in read_bundles(results / each).values())
+        ours = [record for record in records if _is_of_table_1(record["config"], precision)]
+        runs = {(record["config"]["arm"], record["config"]["seed"]): record["metrics"] for record in ours}
+        seeds = sorted(seed for arm, seed in runs if arm == PAIR[0])
+        for images in ("clean", "corrupted"):
+            if images == "clean" or all(len(metrics) > 1 for metrics in runs.values()):
+                sgd, own = ([_ece(runs[arm, seed], images) for seed in seeds] for arm in PAIR)
+                names = f"{precision}, {whose}", f"{seeds[0]} to {seeds[-1]}", images
+                p = ttest_rel(sgd, own).pvalue
+                rows.append([*names, f"{fmean(sgd):.4f}", f"{fmean(own):.4f}", f"{p:.2g}"])
+    return markdown_table(["convolutions", "seeds", "images", "ECE, SGD", "ECE, ⊥Grad", "p, not corrected"], rows)
+
+
+def _is_of_table_1(config: Mapping[str, Any], precision: str) -> bool:
+    base = dataclasses.replace(PAPER, precision=precision).as_dict()
+    return config["arm"] in PAIR and config == {**base, **{name: config[name] for name in ("arm", "seed", "shifts")}}
+
+
+def _ece(metrics: Mapping[str, Mapping[str, float]], images: str) -> float:
+    return fmean(values["ece"] for name, values in metrics.items() if (name == "clean") == (images == "clean"))
+
+
+def floors(_results: Path) -> str:
+    """What table 1 takes at the least, were a GPU to do nothing but its products."""
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        resnet18((3, 32, 32), 10)(torch.empty(1, 3, 32, 32))
+    forward = counter.get_total_flops()
+    total = 3 * forward * IMAGES_A_RUN * RUNS  # backward has two products for each of forward's
+    rows = [
+        ["forward pass of an image", f"{forward / 1e9:.2f} GFLOP"],
+        [f"step of training, {BATCH} images", f"{3 * BATCH * forward / 1e9:.0f} GFLOP"],
+        [f"{RUNS} runs of 100 epochs", f"{total / 1e15:.0f} PFLOP"],
+        [f"the same at {BF16_RATE / 1e12:.0f} TFLOP/s, the rate assumed for bf16", f"{total / BF16_RATE:.0f} s"],
+    ]
+    return markdown_table(["ResNet-18 for 32 × 32", "adding and multiplying counted apart"], rows)
+
+
+Maker = Callable[[Path], str]
+DOCUMENTS: dict[str, Sequence[Maker]] = {
+    "README.md": (reproduction, comparisons, document.step_costs),
+    "docs/method.md": (
+        method_tables.expected,
+        method_tables.when,
+        method_tables.lengths,
+        method_tables.large_steps,
+        method_tables.hidden_units,
+        method_tables.spared,
+        document.update_cosines,
+        method_tables.diagnosed,
+        document.recorder_costs,
+    ),
+    "docs/performance.md": (
+        whole,
+        repeated,
+        floors,
+        document.speeds,
+        document.packs,
+        document.bounds,
+        document.overheads,
+        document.products,
+        document.kernels,
+        document.evaluation,
+    ),
+    "docs/calibration.md": (conventions, digits, document.calibration_costs),
+    "docs/scale.md": (document.distributed_steps, document.ray_costs),
+}
+END = "<!-- end -->\n"
+
+
+def with_tables(text: str, makers: Sequence[Maker], results: Path) -> str:
+    """The text with the table of each maker between its marks.
+
+    >>> print(with_tables("<!-- a: written by make docs -->\\nold\\n<!-- end -->\\n", [], Path()), end="")
+    <!-- a: written by make docs -->
+    old
+    <!-- end -->
+    """
+    for maker in makers:
+        begin = f"<!-- {maker.__name__}: written by make docs -->\n"
+        head, rest = text.split(begin)
+        text = head + begin + maker(results) + END + rest.split(END, 1)[1]
+    return text
+
+
+def expected_files(root: Path) -> dict[Path, str]:
+    """Every file of a checkout that has such tables, and the figure, with the text that the records give."""
+    results = root / "docs/results"
+    texts = {root / name: (root / name).read_text(encoding="utf-8") for name in DOCUMENTS}
+    made = {root / name: with_tables(texts[root / name], makers, results) for name, makers in DOCUMENTS.items()}
+    record = json.loads((results / "when.json").read_text(encoding="utf-8"))
+    return {**made, root / "docs/figures/method.svg": method_figure(record)}
+
+
+def main() -> None:
+    """Write them all."""
+    parser = argparse.ArgumentParser(prog="python -m orthograd.paper.studies.documents", description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path(), help="the checkout (default: the current folder)")
+    for path, text in expected_files(parser.parse_args().root).items():
+        path.write_text(text, encoding="utf-8")
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
