@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from orthograd.statistics import compare, compare_table, holm, tost
+from orthograd.statistics import compare, compare_table, comparison, holm, tost
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -96,3 +96,13 @@ def test_bad_names_are_named() -> None:
         compare_table(METRICS, better={}, margins={"other": 1.0})
     with pytest.raises(ValueError, match="at least one metric, got none"):
         compare_table({}, better={})
+
+
+def test_the_bootstrap_is_drawn_only_where_its_interval_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr(comparison, "bootstrap_interval", lambda *_, **options: drawn.append(options["resamples"]))
+    table = compare_table(METRICS, better=BETTER, margins={"none": 0.002}, resamples=99)
+    str(table)
+    assert not drawn
+    table["clear"].as_dict()
+    assert drawn == [99]

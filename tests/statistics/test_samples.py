@@ -16,8 +16,8 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def test_moments_by_hand() -> None:
-    found = arms([1.0, 2.0, 6.0], [2.0, 4.0]).moments
-    assert [(x.n, x.mean, x.sd) for x in found] == [
+    moments = arms([1.0, 2.0, 6.0], [2.0, 4.0]).moments
+    assert [(x.n, x.mean, x.sd) for x in moments] == [
         (3, 3.0, pytest.approx(math.sqrt(7))),
         (2, 3.0, pytest.approx(math.sqrt(2))),
     ]
@@ -25,16 +25,16 @@ def test_moments_by_hand() -> None:
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=9))
 def test_moments_are_those_of_exact_arithmetic(values: list[float]) -> None:
-    found = moments_of(np.array(values))
-    assert found.mean == pytest.approx(statistics.fmean(values), abs=1e-12)
-    assert found.sd == pytest.approx(statistics.stdev(values), abs=1e-12)
+    moments = moments_of(np.array(values))
+    assert moments.mean == pytest.approx(statistics.fmean(values), abs=1e-12)
+    assert moments.sd == pytest.approx(statistics.stdev(values), abs=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-310, 1e-200, 1.0, 1e200, 1e299])
 def test_moments_neither_underflow_nor_overflow(scale: float) -> None:
-    found = moments_of(np.array([1.0, 2.0, 6.0]) * scale)
-    assert found.mean / scale == pytest.approx(3)
-    assert found.sd / scale == pytest.approx(math.sqrt(7))
+    moments = moments_of(np.array([1.0, 2.0, 6.0]) * scale)
+    assert moments.mean / scale == pytest.approx(3)
+    assert moments.sd / scale == pytest.approx(math.sqrt(7))
 
 
 def test_rounding_is_neither_spread_nor_difference() -> None:

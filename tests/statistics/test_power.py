@@ -61,8 +61,8 @@ def test_power_is_how_often_the_test_finds_the_effect() -> None:
         np.mean(stats.ttest_1samp(pairs, 0, axis=1).pvalue < 0.05), abs=tolerance
     )
     one, two = generator.normal(0.9, 1, (trials, 8)), generator.normal(0, 1, (trials, 5))
-    found = np.mean(stats.ttest_ind(one, two, axis=1).pvalue < 0.05)
-    assert independent_power(0.9, 8, 5) == pytest.approx(found, abs=tolerance)
+    share = np.mean(stats.ttest_ind(one, two, axis=1).pvalue < 0.05)
+    assert independent_power(0.9, 8, 5) == pytest.approx(share, abs=tolerance)
 
 
 def test_achieved_power_is_p_in_another_unit() -> None:
