@@ -11,8 +11,7 @@ from orthograd.diagnosis.result import Diagnosis, Row
 from orthograd.diagnosis.text import aligned
 from orthograd.lab.comparison.pair import ArmPair
 from orthograd.lab.jobs.bundles import bundle_path, read_bundle
-from orthograd.paper.norms import norm_of
-from orthograd.paper.turning import stretches_of
+from orthograd.paper.document.post_hoc import norm_of, stretches_of
 from orthograd.statistics import compare_table, difference_interval
 
 SETTINGS = {

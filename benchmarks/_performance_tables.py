@@ -13,10 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from orthograd.lab.jobs.bundles import read_bundles
 from orthograd.lab.networks import resnet18
-from orthograd.paper.clocks import shares
 from orthograd.paper.cost import EPOCH, IMAGES
-from orthograd.paper.experiments import PAIR
-from orthograd.paper.settings import PAPER
+from orthograd.paper.evidence import shares
+from orthograd.paper.plan import PAIR, PAPER
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * IMAGES
 BF16_RATE = 790e12  # assumed, not measured here: what large products of matrices are said to reach on an H200

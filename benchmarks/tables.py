@@ -10,9 +10,9 @@ from orthograd.calibration import CONVENTIONS
 from orthograd.lab.comparison.page.tables import typeset
 from orthograd.lab.comparison.pair import ArmPair
 from orthograd.lab.jobs.bundles import read_bundle
-from orthograd.paper.claims import sections
-from orthograd.paper.differences import differences_of
-from orthograd.paper.quantities import title_of
+from orthograd.paper.evidence import title_of
+from orthograd.paper.verdicts.claims import sections
+from orthograd.paper.verdicts.numbers import differences_of
 
 RECORDS = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
 CALIBRATION = {"2 x86 cores": "calibration-x86.json", "2 ARM cores": "calibration-cpu.json"}
@@ -143,13 +143,10 @@ def reproduction() -> str:
     printed, rows = sections()["table1_resnet18"].rows, []
     ours = differences_of(pair, [row.quantity for row in printed])
     for theirs in printed:
-        found, digits = ours[theirs.quantity], theirs.baseline.digits
-        means = [
-            f"{mean:.{digits}f} ± {deviation:.{digits}f}"
-            for mean, deviation in zip(found.means, found.deviations, strict=True)
-        ]
-        effects = [typeset(f"{theirs.d.value:+.2f}") if theirs.d else "–", typeset(f"{found.d:+.2f}")]
-        p = typeset(f"{found.corrected_p:.2g}")
+        row, digits = ours[theirs.quantity], theirs.baseline.digits
+        means = [f"{arm.mean:.{digits}f} ± {arm.sd:.{digits}f}" for arm in (row.baseline, row.candidate)]
+        effects = [typeset(f"{theirs.d.value:+.2f}") if theirs.d else "–", typeset(f"{row.cohens_d.value:+.2f}")]
+        p = typeset(f"{row.corrected_p:.2g}")
         rows.append(
             [
                 title_of(theirs.quantity).replace("|", "\\|"),

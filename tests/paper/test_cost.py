@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from orthograd.lab.jobs.bundles import read_bundles
-from orthograd.paper.clocks import minutes_of, shares
 from orthograd.paper.cost import images_of, kind_of, rates
-from orthograd.paper.settings import SETTINGS
+from orthograd.paper.evidence import minutes_of, shares
+from orthograd.paper.plan import SETTINGS
 from tests.paper.made_runs import made_run
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..lab.training.arms import ARMS
 from ..lab.training.config import Config
-from .clocks import shares, with_whole_clocks
+from .evidence import shares, with_whole_clocks
 
 MEASURED = Path("docs/results/training-h200.json"), Path("docs/results/judging-h200.json")
 EPOCH = re.compile(r"an epoch of (?P<model>\S+), (?P<precision>\S+), (?P<arm>\S+), s a run")
