@@ -18,8 +18,7 @@ from orthograd.lab.jobs.bundles import read_bundles, write_bundle
 from orthograd.lab.jobs.files import config_hash
 from orthograd.lab.jobs.jobs import ExperimentError, Failure
 from orthograd.lab.jobs.store import Store
-from orthograd.paper.experiments import named, runs_in_order
-from orthograd.paper.settings import Scale
+from orthograd.paper.plan import Scale, named, runs_in_order
 from tests.lab.jobs.ray_nodes import two_nodes
 from tests.paper.made_runs import made_table1
 
@@ -93,16 +92,16 @@ def test_a_ray_cluster_does_the_same_runs(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed")
     cluster = two_nodes()
     ray = ["--executor", "ray", "--address", cluster.address, "--max-concurrent", "2"]
-    found = {}
+    files = {}
     try:
         for name, place in {"ray": ray, "pool": ["--workers", "2"]}.items():
             command = ["reproduce", "table1", *TINY[:-2], "--shifts", "simple", *place, "--out", str(tmp_path / name)]
             done = subprocess.run([sys.executable, "-m", "orthograd", *command], capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
-            found[name] = {run["hash"]: run["files"] for run in Store(tmp_path / name / "runs").runs()}
+            files[name] = {run["hash"]: run["files"] for run in Store(tmp_path / name / "runs").runs()}
     finally:
         cluster.shutdown()
-    assert found["ray"] == found["pool"]  # hashes of all logits
+    assert files["ray"] == files["pool"]  # hashes of all logits
     assert (tmp_path / "ray" / "reproduction.html").exists()
 
 
@@ -139,8 +138,8 @@ def test_a_plan_of_precisions_takes_the_runs_of_table_1_as_they_are(tmp_path):
 def test_experiments_in_a_row_on_the_same_network_are_one_group(tmp_path):
     def groups(*names):
         request = Request(names, Scale(seeds=2), tmp_path)
-        found = request.missing(request.evidence())
-        return [(group[0].model, group[0].precision, len(group)) for group in found]
+        missing = request.missing(request.evidence())
+        return [(group[0].model, group[0].precision, len(group)) for group in missing]
 
     assert groups("table1", "renormalisation") == [("resnet18", "tf32", 6)]
     assert groups("table1", "wideresnet") == [("resnet18", "tf32", 4), ("wide_resnet28_10", "bf16", 4)]
@@ -227,8 +226,8 @@ def test_stops_and_failures_have_the_exit_codes_of_compare(tmp_path, monkeypatch
         raise error
 
     monkeypatch.setattr(reproduction, "executed", broken)
-    found, said = invoked("table1", *TINY, "--shifts", "none", "--out", tmp_path)
-    assert found == code
+    exit_code, said = invoked("table1", *TINY, "--shifts", "none", "--out", tmp_path)
+    assert exit_code == code
     assert words in said
     assert (tmp_path / "reproduction.html").exists() == (code == 1)  # after failures of what there is
 

@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 
 from orthograd.cli.theory import theory
 from orthograd.paper.theory import suite
-from orthograd.paper.theory.document import with_tables
 from orthograd.paper.theory.statement import Demonstration, Statement
-from orthograd.paper.theory.suite import DEMONSTRATIONS
+from orthograd.paper.theory.suite import DEMONSTRATIONS, with_tables
 
 ROOT = Path(__file__).parents[2]
 RECORD = json.loads((ROOT / "docs" / "results" / "theory.json").read_text(encoding="utf-8"))
@@ -39,9 +38,9 @@ def stated(monkeypatch):
 
 def test_it_prints_and_writes_a_record_and_a_figure(run, tmp_path, stated):
     stated(Statement("0 ≤ 1", "nothing", 0.0, "≤", 1.0))
-    found = run("--only", "length", "--out", tmp_path / "new" / "folder")
-    assert found.exit_code == 0, found.output
-    assert "0 ≤ 1" in found.output
+    result = run("--only", "length", "--out", tmp_path / "new" / "folder")
+    assert result.exit_code == 0, result.output
+    assert "0 ≤ 1" in result.output
     record = json.loads((tmp_path / "new" / "folder" / "theory.json").read_text(encoding="utf-8"))
     assert [part["name"] for part in record["demonstrations"]] == ["length"]
     assert (tmp_path / "new" / "folder" / "length.png").stat().st_size > 10_000
@@ -49,14 +48,14 @@ def test_it_prints_and_writes_a_record_and_a_figure(run, tmp_path, stated):
 
 def test_a_statement_that_does_not_hold_exits_with_1(run, tmp_path, stated):
     stated(Statement("1 ≤ 0", "one", 1.0, "≤", 0.0))
-    found = run("--only", "length", "--out", tmp_path)
-    assert found.exit_code == 1
+    result = run("--only", "length", "--out", tmp_path)
+    assert result.exit_code == 1
     assert (tmp_path / "theory.json").exists()
 
 
 def test_an_unknown_name_exits_with_2(run, tmp_path):
-    found = run("--only", "nonsense", "--out", tmp_path)
-    assert found.exit_code == 2
+    result = run("--only", "nonsense", "--out", tmp_path)
+    assert result.exit_code == 2
     assert not (tmp_path / "theory.json").exists()
 
 
@@ -71,12 +70,12 @@ def test_what_cannot_be_written_to_is_named_before_anything_is_tried(run, tmp_pa
     monkeypatch.setitem(suite.DEMONSTRATIONS, "length", None)  # calling it would raise
     document = tmp_path / "notes.md"
     document.write_text(text)
-    found = run("--only", "length", "--out", tmp_path / "out", "--document", document)
-    assert found.exit_code == 2
-    assert words in " ".join(found.output.split())
-    found = run("--only", "length", "--out", document)
-    assert found.exit_code == 2
-    assert f"{document}: " in found.output.replace("\n", "")
+    result = run("--only", "length", "--out", tmp_path / "out", "--document", document)
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+    result = run("--only", "length", "--out", document)
+    assert result.exit_code == 2
+    assert f"{document}: " in result.output.replace("\n", "")
 
 
 def test_the_document_has_the_tables_of_the_record():
@@ -100,6 +99,6 @@ def test_the_document_shows_every_figure():
 
 @pytest.mark.slow
 def test_every_demonstration_holds(run, tmp_path):
-    found = run("--out", tmp_path)
-    assert found.exit_code == 0, found.output
+    result = run("--out", tmp_path)
+    assert result.exit_code == 0, result.output
     assert {path.stem for path in tmp_path.glob("*.png")} == set(DEMONSTRATIONS)

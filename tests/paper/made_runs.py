@@ -8,8 +8,8 @@ from typing import Any
 
 from orthograd.calibration import CONVENTIONS
 from orthograd.lab.jobs.files import canonical_json, config_hash, sha256
-from orthograd.paper.claims import sections
-from orthograd.paper.experiments import EXPERIMENTS
+from orthograd.paper.plan import EXPERIMENTS
+from orthograd.paper.verdicts.claims import sections
 from tests.lab.comparison.records import curve
 
 CORRUPTIONS = ("fog", "snow")

@@ -9,9 +9,9 @@ import pytest
 
 from orthograd.lab.bench.claim import EPOCH, EVALUATION, Claim, Key, write_record
 from orthograd.lab.jobs.bundles import read_bundles
-from orthograd.paper.clocks import minutes_of, shares
 from orthograd.paper.cost import images_of, kind_of, rates
-from orthograd.paper.settings import SETTINGS
+from orthograd.paper.evidence import minutes_of, shares
+from orthograd.paper.plan import SETTINGS
 from tests.paper.made_runs import made_run
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

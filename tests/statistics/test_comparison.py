@@ -70,28 +70,30 @@ def test_a_candidate_that_is_higher() -> None:
 
 
 def test_every_field_is_the_function_of_its_name() -> None:
-    found = compare(BASELINE, LOWER, margin=0.01, alpha=0.1, resamples=99, seed=3)
+    comparison = compare(BASELINE, LOWER, margin=0.01, alpha=0.1, resamples=99, seed=3)
     arms = BASELINE, LOWER
-    assert found.paired_interval == difference_interval(*arms, method="paired", alpha=0.1) == found.interval
-    assert found.welch_interval == difference_interval(*arms, method="welch", alpha=0.1)
-    assert found.bootstrap_interval == bootstrap_interval(*arms, alpha=0.1, resamples=99, seed=3)
-    assert found.cohens_d == cohens_d(*arms, alpha=0.1)
-    assert found.hedges_g == hedges_g(*arms, alpha=0.1)
-    assert found.paired_effect == paired_effect(*arms, alpha=0.1)
-    assert found.student_test == t_test(*arms, method="student")
-    assert found.welch_test == t_test(*arms, method="welch")
-    assert found.paired_test == t_test(*arms, method="paired")
-    assert found.wilcoxon_test == wilcoxon_test(*arms)
-    assert found.equivalence == tost(*arms, margin=0.01, alpha=0.1)
-    assert found.p == t_test(*arms).p
+    assert comparison.paired_interval == difference_interval(*arms, method="paired", alpha=0.1) == comparison.interval
+    assert comparison.welch_interval == difference_interval(*arms, method="welch", alpha=0.1)
+    assert comparison.bootstrap_interval == bootstrap_interval(*arms, alpha=0.1, resamples=99, seed=3)
+    assert comparison.cohens_d == cohens_d(*arms, alpha=0.1)
+    assert comparison.hedges_g == hedges_g(*arms, alpha=0.1)
+    assert comparison.paired_effect == paired_effect(*arms, alpha=0.1)
+    assert comparison.student_test == t_test(*arms, method="student")
+    assert comparison.welch_test == t_test(*arms, method="welch")
+    assert comparison.paired_test == t_test(*arms, method="paired")
+    assert comparison.wilcoxon_test == wilcoxon_test(*arms)
+    assert comparison.equivalence == tost(*arms, margin=0.01, alpha=0.1)
+    assert comparison.p == t_test(*arms).p
 
 
 def test_without_pairs_welch_decides_and_nothing_is_paired() -> None:
-    found = compare(BASELINE, LOWER[:4], paired=False, margin=0.01)
-    assert (found.paired_interval, found.paired_effect, found.paired_test, found.wilcoxon_test) == (None,) * 4
-    assert found.interval == found.welch_interval
-    assert found.p == found.welch_test.p
-    assert found.equivalence == tost(BASELINE, LOWER[:4], margin=0.01, paired=False)
+    comparison = compare(BASELINE, LOWER[:4], paired=False, margin=0.01)
+    assert (comparison.paired_interval, comparison.paired_effect, comparison.paired_test, comparison.wilcoxon_test) == (
+        None,
+    ) * 4
+    assert comparison.interval == comparison.welch_interval
+    assert comparison.p == comparison.welch_test.p
+    assert comparison.equivalence == tost(BASELINE, LOWER[:4], margin=0.01, paired=False)
 
 
 def test_sentences_say_what_was_found() -> None:
@@ -119,42 +121,46 @@ def test_the_printed_comparison_has_every_test() -> None:
 
 
 def test_the_record_is_json_with_all_of_it() -> None:
-    found = compare(BASELINE, LOWER, metric="ece", better="lower", margin=0.001)
-    record = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert (record["metric"], record["verdict"], record["sentence"]) == ("ece", "better", found.sentence)
-    assert record["p"] == found.p
-    assert record["cohens_d"]["exact"] == list(found.cohens_d.exact)
+    comparison = compare(BASELINE, LOWER, metric="ece", better="lower", margin=0.001)
+    record = json.loads(json.dumps(comparison.as_dict(), allow_nan=False))
+    assert (record["metric"], record["verdict"], record["sentence"]) == ("ece", "better", comparison.sentence)
+    assert record["p"] == comparison.p
+    assert record["cohens_d"]["exact"] == list(comparison.cohens_d.exact)
     assert record["equivalence"]["margin"] == 0.001
 
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_arms_that_are_equal(paired: bool) -> None:
-    found = compare([0.1, 0.1, 0.1], [0.1, 0.1, 0.1], paired=paired)
-    assert (found.p, found.difference, found.cohens_d.value, found.hedges_g.value) == (1, 0, 0, 0)
-    assert found.verdict == "undecided"
-    assert "difference is zero" in found.sentence
+    comparison = compare([0.1, 0.1, 0.1], [0.1, 0.1, 0.1], paired=paired)
+    assert (comparison.p, comparison.difference, comparison.cohens_d.value, comparison.hedges_g.value) == (1, 0, 0, 0)
+    assert comparison.verdict == "undecided"
+    assert "difference is zero" in comparison.sentence
     few, many = (compare([0.1] * n, [0.1] * n, paired=paired, margin=1e-3) for n in (2, 6))
     assert (few.verdict, many.verdict) == ("undecided", "equivalent")  # two seeds that agree are no proof
 
 
 @pytest.mark.parametrize(("paired", "infinite"), [(True, "d_z infinite"), (False, "d infinite")])
 def test_a_difference_without_spread_is_said_to_be_so(paired: bool, infinite: str) -> None:
-    found = compare([2, 2, 2], [3, 3, 3], paired=paired)
-    assert (found.p, found.cohens_d.value, found.verdict) == (0.25 if paired else 0.1, -math.inf, "undecided")
-    assert infinite in found.sentence
-    assert "test by ranks p = " in found.sentence
-    assert f"takes {6 if paired else 4} " in found.sentence
+    comparison = compare([2, 2, 2], [3, 3, 3], paired=paired)
+    assert (comparison.p, comparison.cohens_d.value, comparison.verdict) == (
+        0.25 if paired else 0.1,
+        -math.inf,
+        "undecided",
+    )
+    assert infinite in comparison.sentence
+    assert "test by ranks p = " in comparison.sentence
+    assert f"takes {6 if paired else 4} " in comparison.sentence
     enough = compare([2] * 6, [3] * 6, paired=paired)
     assert (enough.p, enough.verdict) == (
         binomtest(6, 6).pvalue if paired else 2 / math.comb(12, 6),
         "higher",
     )
-    assert found.as_dict()["cohens_d"] == {"value": "-inf", "exact": ["-inf", "-inf"], "normal": ["-inf", "-inf"]}
+    assert comparison.as_dict()["cohens_d"] == {"value": "-inf", "exact": ["-inf", "-inf"], "normal": ["-inf", "-inf"]}
 
 
 def test_a_constant_shift_is_no_spread_whatever_the_rounding() -> None:
-    found = compare([0.3, 0.4, 0.7], [0.2, 0.3, 0.6], better="lower")
-    assert (found.p, found.verdict, found.bootstrap_interval) == (0.25, "undecided", found.interval)
+    comparison = compare([0.3, 0.4, 0.7], [0.2, 0.3, 0.6], better="lower")
+    assert (comparison.p, comparison.verdict, comparison.bootstrap_interval) == (0.25, "undecided", comparison.interval)
 
 
 @given(ARM, ARM, st.booleans(), st.sampled_from([None, 0.5]))
@@ -163,13 +169,13 @@ def test_no_input_makes_nan_or_a_warning(
     one: list[float], two: list[float], paired: bool, margin: float | None
 ) -> None:
     assume(not paired or len(one) == len(two))
-    found = compare(one, two, paired=paired, margin=margin, resamples=50)
-    record = found.as_dict()
+    comparison = compare(one, two, paired=paired, margin=margin, resamples=50)
+    record = comparison.as_dict()
     json.dumps(record, allow_nan=False)
     needs_pairs = {"paired_interval", "paired_effect", "paired_test", "wilcoxon_test"}
     missing = {key for key, value in record.items() if value is None}
     allowed = {"metric", "better", "corrected_p", "corrected_equivalence_p"}
-    if abs((found.paired_effect or found.cohens_d).value) < 1e-3:
+    if abs((comparison.paired_effect or comparison.cohens_d).value) < 1e-3:
         allowed.add("seeds_needed")
     assert missing == allowed | (set() if paired else needs_pairs) | ({"equivalence"} if margin is None else set())
     assert "nan" not in str(leaves(record))
@@ -179,16 +185,16 @@ def test_no_input_makes_nan_or_a_warning(
 @settings(max_examples=25)
 def test_swapping_the_arms_swaps_the_verdict(pairs: list[tuple[int, int]]) -> None:
     one, two = (list(map(float, arm)) for arm in zip(*pairs, strict=True))
-    found, swapped = (compare(*arms, better="lower", resamples=20) for arms in ((one, two), (two, one)))
+    comparison, swapped = (compare(*arms, better="lower", resamples=20) for arms in ((one, two), (two, one)))
     opposite = {"better": "worse", "worse": "better", "undecided": "undecided"}
-    assert swapped.verdict == opposite[found.verdict]
-    assert swapped.difference == pytest.approx(-found.difference)
+    assert swapped.verdict == opposite[comparison.verdict]
+    assert swapped.difference == pytest.approx(-comparison.difference)
 
 
 def test_numpy_and_integers_are_welcome() -> None:
-    found = compare(np.array([1, 2, 4]), np.array([1, 3, 3], dtype=np.float32))
-    assert found.difference == pytest.approx(0)
-    assert found == compare([1, 2, 4], [1.0, 3.0, 3.0])
+    comparison = compare(np.array([1, 2, 4]), np.array([1, 3, 3], dtype=np.float32))
+    assert comparison.difference == pytest.approx(0)
+    assert comparison == compare([1, 2, 4], [1.0, 3.0, 3.0])
 
 
 @pytest.mark.parametrize(

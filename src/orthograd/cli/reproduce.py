@@ -8,7 +8,7 @@ from typing import Annotated, Optional, TypeAlias
 import typer
 
 from ..imports import require
-from ..paper.experiments import GROUPS
+from ..paper.plan import GROUPS, Scale
 from .options import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
@@ -81,7 +81,6 @@ def reproduce(
     require("numpy", "safetensors", "scipy")
     if executor == "ray":
         require("ray", extra="ray")
-    from ..paper.settings import Scale
     from .execution import (
         Failures,
         Place,  # with torch, which help does not wait for

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,20 +14,15 @@ from rich.table import Table
 
 from ..lab.comparison.plan import trial
 from ..lab.comparison.records import duration
-from ..lab.files import write_text
 from ..lab.jobs.files import config_hash
 from ..lab.jobs.jobs import ExperimentError, Failure, Grid
 from ..lab.jobs.store import Store
 from ..lab.training.config import Config
 from ..lab.training.task import check_names
-from ..paper.blocks import Picture, as_markdown
-from ..paper.contents import contents
 from ..paper.cost import MEASURED, Rates, rates
+from ..paper.document.contents import write_reproduction
 from ..paper.evidence import Evidence, runs_of
-from ..paper.experiments import Experiment, named, runs_in_order
-from ..paper.page import as_page
-from ..paper.parts import part_of
-from ..paper.settings import Scale
+from ..paper.plan import Experiment, Scale, named, runs_in_order
 from .execution import (
     INTERRUPTED,
     Failures,
@@ -89,8 +83,8 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
     console = Console(markup=False, emoji=False)  # folders are printed as they are named
     if request.export is not None and replace(request.scale, seeds=None) != Scale():
         chosen = (request.scale.device, request.scale.precision)
-        told = dict.fromkeys([*request.scale.departures, *(f"{name} for all" for name in chosen if name)])
-        raise ValueError(f"expected the paper's setting, on a GPU, for records to export, got {', '.join(told)}")
+        departures = dict.fromkeys([*request.scale.departures, *(f"{name} for all" for name in chosen if name)])
+        raise ValueError(f"expected the paper's setting, on a GPU, for records to export, got {', '.join(departures)}")
     if request.scale.has_one_precision and "precision" in request.names:
         given = "a CPU" if request.scale.device == "cpu" else f"--precision {request.scale.precision}"
         raise ValueError(f"expected a GPU and no --precision where float32, tf32 and bf16 are compared, got {given}")
@@ -144,8 +138,6 @@ def _trained(console: Console, request: Request, groups: Sequence[list[Config]])
 
 
 def _write(console: Console, request: Request) -> None:
-    pass  # with scipy: not before the workers have ended
-
     if request.export is not None:
         whole = Evidence.of(Scale(), store=request.store, folder=request.export)
         for path in whole.write(request.export, request.experiments):
@@ -189,21 +181,3 @@ def time_of(configs: Sequence[Config], speed: Rates) -> str:
     unknown = len(configs) - len(known)
     text = duration(sum(known)) if known else "" if unknown else "none"
     return f"{text} + ? for {unknown} runs".removeprefix(" + ") if unknown else text
-
-
-def write_reproduction(
-    evidence: Evidence, experiments: Sequence[Experiment], folder: Path, *, records: Path | None = None
-) -> list[Path]:
-    """Write reproduction.html and .md about everything, tables/NAME.md of these experiments, and figures.
-
-    Files of records, if any, lie in the folder ``records``.
-    """
-    blocks = contents(evidence, records=None if records is None else Path(os.path.relpath(records, folder)).as_posix())
-    texts = {
-        "reproduction.html": as_page(blocks),
-        "reproduction.md": as_markdown(blocks, figures="figures"),
-        **{f"figures/{block.name}": block.svg for block in blocks if isinstance(block, Picture)},
-    }
-    for experiment in experiments:
-        texts[f"tables/{experiment.name}.md"] = as_markdown(part_of(experiment, evidence), figures="../figures")
-    return [write_text(folder / name, text) for name, text in texts.items()]

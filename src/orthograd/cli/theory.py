@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -32,7 +31,7 @@ def theory(
     orthograd theory
     orthograd theory --only wandering --out somewhere
     """
-    require("matplotlib", "PIL", "numpy")
+    require("matplotlib", "PIL", "numpy", "scipy")
     import torch
     from rich.console import Console
 
@@ -40,27 +39,26 @@ def theory(
     from ..paper.theory.suite import as_record, demonstrated
 
     torch.set_num_threads(1)  # everything is small: more threads would only wait for each other
-    console, found = Console(), []
+    console, tried = Console(), []
     try:
         _check_places(only, out, document)
         for demonstration in demonstrated(only):
-            found.append(demonstration)
+            tried.append(demonstration)
             record = as_record([demonstration], __version__)
             console.print(_table(record["demonstrations"][0]))
-        written = _written(as_record(found, __version__), out, document)
+        written = _written(as_record(tried, __version__), out, document)
     except (ValueError, OSError) as error:
         typer.echo(f"orthograd theory: {error}", err=True)
         raise typer.Exit(2) from None
     for path in written:
         typer.echo(str(path))
-    if not all(statement.holds for demonstration in found for statement in demonstration.statements):
+    if not all(statement.holds for demonstration in tried for statement in demonstration.statements):
         raise typer.Exit(1)
 
 
 def _check_places(only: str | None, folder: Path, document: Path | None) -> None:
     """Refuse what could not be written to, before minutes of work."""
-    from ..paper.theory.document import with_tables
-    from ..paper.theory.suite import DEMONSTRATIONS
+    from ..paper.theory.suite import DEMONSTRATIONS, with_tables
 
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder, got a file")
@@ -86,17 +84,9 @@ def _table(demonstration: dict[str, Any]) -> Table:
 
 def _written(record: dict[str, Any], folder: Path, document: Path | None) -> list[Path]:
     """The record and the figures in the folder, and the tables of the document; what was written."""
-    from ..figures.style import save_figure
-    from ..paper.theory.document import with_tables
-    from ..paper.theory.figures import FIGURES
+    from ..paper.theory.suite import with_tables, write_record
 
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "theory.json"]
-    text = json.dumps(record, ensure_ascii=False, allow_nan=False)
-    paths[0].write_text(text.replace('{"name"', '\n{"name"').replace('{"says"', '\n{"says"') + "\n", encoding="utf-8")
-    for found in record["demonstrations"]:
-        paths.append(folder / f"{found['name']}.png")
-        save_figure(FIGURES[found["name"]](found["curves"]), paths[-1])
+    paths = write_record(record, folder)
     if document is not None:
         document.write_text(with_tables(document.read_text(encoding="utf-8"), record), encoding="utf-8")
         paths.append(document)

@@ -12,7 +12,7 @@ from typing import Any
 from ..lab.bench.claim import EPOCH, EPOCH_IMAGES, EVALUATION, Claim
 from ..lab.training.arms import ARMS
 from ..lab.training.config import Config
-from .clocks import shares, with_whole_clocks
+from .evidence import shares, with_whole_clocks
 
 MEASURED = Path("docs/results/training-h200.json"), Path("docs/results/evaluation-h200.json")
 CLASSES, ALL = 10, 50_000

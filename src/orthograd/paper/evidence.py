@@ -1,23 +1,25 @@
-"""What there is to go by: the records of the runs that experiments consist of, wherever they lie."""
+"""The evidence: records of the runs that experiments consist of, the quantities in them, and how long they took."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
 
+from ..lab.comparison.formats import TITLES
 from ..lab.comparison.pair import ArmPair
+from ..lab.comparison.records import Metrics, Record, after_temperature, by_severity, clean, is_number, mean_over_shifts
 from ..lab.jobs.bundles import bundle_path, read_bundle, read_bundles, write_bundle
 from ..lab.jobs.files import config_hash
 from ..lab.jobs.store import Store
 from ..lab.training.config import Config
-from .experiments import EXPERIMENTS, Experiment
-from .settings import Scale
+from .plan import EXPERIMENTS, Experiment, Scale
 
-Record = Mapping[str, Any]
+ALONE = {"temperature": "temperature", "weight_norm": "weight norm", "training_loss": "training loss, last epoch"}
+IMAGES = {"clean": "", "after_temperature": " after temperature scaling", "shifted": ", corrupted images"}
+Span = tuple[float, float]
 
 
 @lru_cache(maxsize=256)
@@ -39,19 +41,19 @@ class Evidence:
         """The records of a store and of a folder of bundles that belong to our experiments at this scale."""
         carried = {} if folder is None else read_bundles(folder)
         wanted = {name: run for each in EXPERIMENTS.values() for name, run in runs_of(each, scale).items()}
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         for name, config in wanted.items():
             if name in carried:
-                found[name] = carried[name]
+                records[name] = carried[name]
             elif store is not None and (run := store.get(config.as_dict())).is_finished:
-                found[name] = run.record()
-        return cls(found, scale)
+                records[name] = run.record()
+        return cls(records, scale)
 
     def arm(self, experiment: Experiment, arm: str, *, setting: str | None = None) -> tuple[Record, ...]:
         """The runs of an arm that are there, by seed; in the experiment's usual setting if no other is named."""
         base = replace(self.scale.applied(setting or experiment.setting), arm=arm)
-        found = {name: run for name, run in runs_of(experiment, self.scale).items() if name in self.records}
-        return tuple(self.records[name] for name, run in found.items() if run == replace(base, seed=run.seed))
+        done = {name: run for name, run in runs_of(experiment, self.scale).items() if name in self.records}
+        return tuple(self.records[name] for name, run in done.items() if run == replace(base, seed=run.seed))
 
     def runs(self, experiment: Experiment) -> tuple[Record, ...]:
         """All of its runs that are there."""
@@ -97,3 +99,148 @@ class Evidence:
         """The runs of an arm in a setting that any experiment has."""
         shared = [each for each in EXPERIMENTS.values() if setting in each.settings(self.scale) and arm in each.arms]
         return list({run["hash"]: run for each in shared for run in self.arm(each, arm, setting=setting)}.values())
+
+
+def value_of(record: Record, quantity: str) -> float | None:
+    """The quantity in one run; None where the run has no such number.
+
+    >>> value_of({"weight_norm": 79.7}, "weight_norm")
+    79.7
+    """
+    images, _, metric = quantity.partition(".")
+    if quantity in ALONE:
+        value = _alone(record, quantity)
+    elif images.startswith("severity_"):
+        levels = by_severity([record], metric)[0]
+        level = int(images.removeprefix("severity_"))
+        value = levels[level] if level < len(levels) else None
+    elif images == "shifted":
+        value = mean_over_shifts(record, metric)
+    elif (metrics := _metrics(record, images)) is None:
+        return None
+    elif metric == "brier_mean":
+        brier = metrics["brier"]
+        value = brier / record["evaluated"]["classes"] if is_number(brier) else None
+    else:
+        value = metrics.get(metric)
+    return float(value) if value is not None and is_number(value) else None
+
+
+def values_of(records: tuple[Record, ...], quantity: str) -> list[float]:
+    """The quantity in every run; nothing at all where any run has no such number."""
+    values = [value_of(record, quantity) for record in records]
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
+
+
+def title_of(quantity: str) -> str:
+    """What people call it.
+
+    >>> title_of("clean.ece"), title_of("severity_3.loss"), title_of("clean.brier_mean")
+    ('ECE', 'loss, severity 3', 'Brier score, mean over classes')
+    """
+    if quantity in ALONE:
+        return ALONE[quantity]
+    images, _, metric = quantity.partition(".")
+    name = "Brier score, mean over classes" if metric == "brier_mean" else TITLES[metric]
+    if images.startswith("severity_"):
+        return f"{name}, severity {images.removeprefix('severity_')}"
+    return f"{name}{IMAGES[images]}"
+
+
+def _alone(record: Record, quantity: str) -> float | None:
+    if quantity == "weight_norm":
+        return float(record["weight_norm"])
+    if quantity == "training_loss":
+        return float(record["losses"][-1])
+    fitted = record["after_temperature"]
+    return None if fitted is None else float(fitted["temperature"])
+
+
+def _metrics(record: Record, images: str) -> Metrics | None:
+    if images == "clean":
+        return clean(record)
+    return None if record["after_temperature"] is None else after_temperature(record)
+
+
+def minutes_of(records: Iterable[Record]) -> float:
+    """Minutes in which at least one of these runs was at work, as far as records tell when they ended.
+
+    Where they do not, the sum of the runs' own clocks, which is more where several ran side by side.
+
+    >>> run = {"seconds": {"training": 50.0, "evaluation": 10.0}}
+    >>> minutes_of([run, run]), minutes_of([{**run, "ended": 100.0}, {**run, "ended": 130.0}])
+    (2.0, 1.5)
+    """
+    runs = list(records)
+    if not all("ended" in run for run in runs):
+        return sum(float(sum(run["seconds"].values())) for run in runs) / 60
+    spans = [span for run in runs for part in _spans(run).values() for span in part]
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total / 60
+
+
+def shares(records: Iterable[Record]) -> list[dict[str, float]]:
+    """Seconds of training and of evaluation run by run, every instant divided among the runs then at work.
+
+    Together they are the time in which any run was at work. A run that does not tell when it ended keeps its own clock.
+
+    >>> run = {"seconds": {"training": 50.0, "evaluation": 10.0}}
+    >>> shares([{**run, "ended": 60.0}, {**run, "ended": 110.0}])
+    [{'training': 50.0, 'evaluation': 5.0}, {'training': 45.0, 'evaluation': 10.0}]
+    """
+    runs = list(records)
+    spans = [span for run in runs for part in _spans(run).values() for span in part]
+    return [_shares(run, spans) for run in runs]
+
+
+def with_whole_clocks(records: Iterable[Record]) -> list[Record]:
+    """Those whose clock tells of all their training, and not of its last part after a checkpoint.
+
+    Runs that tell their stretches tell all. Of older ones those are taken for resumed that trained for less than a
+    quarter of the longest of their kind.
+
+    >>> runs = [{"config": {"seed": i}, "seconds": {"training": t}} for i, t in enumerate((80.0, 60.0, 4.0, 5.0))]
+    >>> runs[3]["stretches"] = [[0.0, 2.0], [10.0, 13.0]]
+    >>> [run["config"]["seed"] for run in with_whole_clocks(runs)]
+    [0, 1, 3]
+    """
+    runs, longest = list(records), dict[str, float]()
+    for run in runs:
+        longest[_kind(run)] = max(longest.get(_kind(run), 0.0), run["seconds"]["training"])
+    return [run for run in runs if "stretches" in run or run["seconds"]["training"] >= longest[_kind(run)] / 4]
+
+
+def _kind(run: Record) -> str:
+    return repr({**run["config"], "arm": "", "seed": 0})
+
+
+def _spans(run: Record) -> dict[str, list[Span]]:
+    """From when to when it trained and was judged, where that is known; older records tell their end alone."""
+    if "ended" not in run:
+        return {}
+    end, seconds = float(run["ended"]), run["seconds"]
+    judged = end - float(seconds["evaluation"])
+    training = run.get("stretches", [[judged - float(seconds["training"]), judged]])
+    return {
+        "training": [(float(begin), float(stop)) for begin, stop in training],
+        "evaluation": [(float(training[-1][1]), end)],
+    }
+
+
+def _shares(run: Record, spans: Sequence[Span]) -> dict[str, float]:
+    own = {name: sum(_share(span, spans) for span in part) for name, part in _spans(run).items()}
+    return own or {name: float(seconds) for name, seconds in run["seconds"].items()}
+
+
+def _share(part: Span, spans: Sequence[Span]) -> float:
+    begin, end = part
+    beside = [span for span in spans if span[0] < end and span[1] > begin]
+    marks = sorted({begin, end, *(mark for span in beside for mark in span if begin < mark < end)})
+    return sum(
+        (after - before) / sum(start <= before and after <= stop for start, stop in beside)
+        for before, after in pairwise(marks)
+    )

@@ -6,15 +6,19 @@ except ImportError:
     message = "orthograd.statistics needs scipy: pip install 'orthograd[lab]' (from a clone: pip install '.[lab]')"
     raise ImportError(message, name="scipy") from None
 
-from .bootstrap import bootstrap_interval
 from .comparison import Comparison, compare
-from .difference import Estimate, difference_interval, estimated_difference
-from .effect import EffectSize, cohens_d, hedges_correction, hedges_g, paired_effect
-from .equivalence import Equivalence, tost
-from .hypothesis import SignificanceTest, holm, t_test, wilcoxon_test
-from .interval import Interval
+from .difference import Estimate, Interval, bootstrap_interval, difference_interval, estimated_difference
+from .effect import (
+    EffectSize,
+    ReportedEffect,
+    cohens_d,
+    from_effect_size,
+    hedges_correction,
+    hedges_g,
+    paired_effect,
+)
+from .hypothesis import Equivalence, SignificanceTest, holm, t_test, tost, wilcoxon_test
 from .power import independent_power, paired_power, seeds_needed
-from .reported import ReportedEffect, from_effect_size
 from .samples import Moments
 from .table import ComparisonTable, compare_table
 from .verdict import Direction, Verdict

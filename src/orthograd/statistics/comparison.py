@@ -5,50 +5,123 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, get_args
 
 from numpy.typing import ArrayLike
 
-from .bootstrap import bootstrap_interval
-from .difference import difference_interval
+from .difference import Interval, bootstrap_interval, difference_interval
 from .effect import EffectSize, cohens_d, hedges_g, paired_effect
-from .equivalence import Equivalence, tost
-from .hypothesis import SignificanceTest, least_p, t_test, wilcoxon_test
-from .interval import Interval
+from .hypothesis import Equivalence, SignificanceTest, least_p, t_test, tost, wilcoxon_test
 from .power import independent_power, paired_power, seeds_needed
-from .samples import Moments, arms, checked_alpha
-from .verdict import Direction, Verdict, sentence_of, verdict_of
-from .wording import ends, json_safe, number, probability
+from .samples import Arms, Moments, arms, checked_alpha, checked_resamples
+from .verdict import Direction, Verdict, ends, json_safe, number, probability, sentence_of, verdict_of
+
+RECORDED = (
+    *("metric", "paired", "better", "alpha", "baseline", "candidate", "difference"),
+    *("paired_interval", "welch_interval", "bootstrap_interval", "cohens_d", "hedges_g", "paired_effect"),
+    *("student_test", "welch_test", "paired_test", "wilcoxon_test", "equivalence"),
+    *("corrected_p", "corrected_equivalence_p", "p", "interval", "achieved_power", "seeds_needed"),
+    *("verdict", "sentence"),
+)
+"""What the record of a comparison has, in its order."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The candidate against the baseline in one metric. Differences and effects are baseline − candidate.
 
-    What needs pairs is None where there are none; ``corrected_p`` and ``corrected_equivalence_p`` are Holm's, over
-    the metrics of a `ComparisonTable`, and None outside one. Intervals are of one metric and never corrected.
+    It holds the values and the options; a statistic is computed when it is first asked for. What needs pairs is None
+    where there are none; ``corrected_p`` and ``corrected_equivalence_p`` are Holm's, over the metrics of a
+    `ComparisonTable`, and None outside one. Intervals are of one metric and never corrected.
     """
 
     metric: str | None
     paired: bool
     better: Direction | None
     alpha: float
-    baseline: Moments
-    candidate: Moments
-    difference: float
-    paired_interval: Interval | None
-    welch_interval: Interval
-    bootstrap_interval: Interval
-    cohens_d: EffectSize
-    hedges_g: EffectSize
-    paired_effect: EffectSize | None
-    student_test: SignificanceTest
-    welch_test: SignificanceTest
-    paired_test: SignificanceTest | None
-    wilcoxon_test: SignificanceTest | None
+    baseline_values: tuple[float, ...]
+    candidate_values: tuple[float, ...]
     equivalence: Equivalence | None
+    resamples: int = 9999
+    seed: int = 0
     corrected_p: float | None = None
     corrected_equivalence_p: float | None = None
+
+    @cached_property
+    def _samples(self) -> Arms:
+        return arms(self.baseline_values, self.candidate_values, paired=self.paired)
+
+    @property
+    def _both(self) -> tuple[ArrayLike, ArrayLike]:
+        return self._samples.baseline, self._samples.candidate
+
+    @property
+    def baseline(self) -> Moments:
+        """How many seeds, mean and standard deviation of the baseline."""
+        return self._samples.moments[0]
+
+    @property
+    def candidate(self) -> Moments:
+        """The same of the candidate."""
+        return self._samples.moments[1]
+
+    @property
+    def difference(self) -> float:
+        """Mean of the baseline − mean of the candidate."""
+        return self._samples.difference
+
+    @cached_property
+    def paired_interval(self) -> Interval | None:
+        """Of the difference, from the seeds' differences."""
+        return difference_interval(*self._both, method="paired", alpha=self.alpha) if self.paired else None
+
+    @cached_property
+    def welch_interval(self) -> Interval:
+        """Of the difference, without pairs."""
+        return difference_interval(*self._both, method="welch", alpha=self.alpha)
+
+    @cached_property
+    def bootstrap_interval(self) -> Interval:
+        """Of the difference, without a normal distribution: see `orthograd.statistics.bootstrap_interval`."""
+        return bootstrap_interval(
+            *self._both, paired=self.paired, alpha=self.alpha, resamples=self.resamples, seed=self.seed
+        )
+
+    @cached_property
+    def cohens_d(self) -> EffectSize:
+        """The difference in pooled standard deviations."""
+        return cohens_d(*self._both, alpha=self.alpha)
+
+    @cached_property
+    def hedges_g(self) -> EffectSize:
+        """The same without the bias of few seeds."""
+        return hedges_g(*self._both, alpha=self.alpha)
+
+    @cached_property
+    def paired_effect(self) -> EffectSize | None:
+        """The difference in standard deviations of the seeds' differences."""
+        return paired_effect(*self._both, alpha=self.alpha) if self.paired else None
+
+    @cached_property
+    def student_test(self) -> SignificanceTest:
+        """The independent t-test with one variance for both."""
+        return t_test(*self._both, method="student")
+
+    @cached_property
+    def welch_test(self) -> SignificanceTest:
+        """The independent t-test with two variances."""
+        return t_test(*self._both, method="welch")
+
+    @cached_property
+    def paired_test(self) -> SignificanceTest | None:
+        """The paired t-test."""
+        return t_test(*self._both, method="paired") if self.paired else None
+
+    @cached_property
+    def wilcoxon_test(self) -> SignificanceTest | None:
+        """The paired test by ranks."""
+        return wilcoxon_test(*self._both) if self.paired else None
 
     @property
     def interval(self) -> Interval:
@@ -147,8 +220,7 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it for JSON, where infinity is "inf"."""
-        names = ("p", "interval", "achieved_power", "seeds_needed", "verdict", "sentence")
-        return {**json_safe(self), **json_safe({name: getattr(self, name) for name in names})}
+        return {name: json_safe(getattr(self, name)) for name in RECORDED}
 
     def __str__(self) -> str:
         tests = {
@@ -181,33 +253,23 @@ def compare(
 ) -> Comparison:
     """Everything there is to say about one value per seed in two arms. Runs that share a seed are pairs.
 
-    >>> found = compare([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162], metric="ece", better="lower")
-    >>> found.verdict
+    >>> ece = compare([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162], metric="ece", better="lower")
+    >>> ece.verdict
     'better'
-    >>> found.sentence.split(" (")[0]
+    >>> ece.sentence.split(" (")[0]
     'ece: the candidate is better than the baseline: lower by 0.00675'
     """
     if better not in (*get_args(Direction), None):
         raise ValueError(f'expected better "lower", "higher" or None, got {better!r}')
     both, alpha = arms(baseline, candidate, paired=paired), checked_alpha(alpha)
-    samples = both.baseline, both.candidate
     return Comparison(
         metric=metric,
         paired=paired,
         better=better,
         alpha=alpha,
-        baseline=both.moments[0],
-        candidate=both.moments[1],
-        difference=both.difference,
-        paired_interval=difference_interval(*samples, method="paired", alpha=alpha) if paired else None,
-        welch_interval=difference_interval(*samples, method="welch", alpha=alpha),
-        bootstrap_interval=bootstrap_interval(*samples, paired=paired, alpha=alpha, resamples=resamples, seed=seed),
-        cohens_d=cohens_d(*samples, alpha=alpha),
-        hedges_g=hedges_g(*samples, alpha=alpha),
-        paired_effect=paired_effect(*samples, alpha=alpha) if paired else None,
-        student_test=t_test(*samples, method="student"),
-        welch_test=t_test(*samples, method="welch"),
-        paired_test=t_test(*samples, method="paired") if paired else None,
-        wilcoxon_test=wilcoxon_test(*samples) if paired else None,
-        equivalence=tost(*samples, margin=margin, paired=paired, alpha=alpha) if margin is not None else None,
+        baseline_values=tuple(both.baseline.tolist()),
+        candidate_values=tuple(both.candidate.tolist()),
+        equivalence=None if margin is None else tost(baseline, candidate, margin=margin, paired=paired, alpha=alpha),
+        resamples=checked_resamples(resamples),
+        seed=seed,
     )

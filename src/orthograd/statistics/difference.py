@@ -1,18 +1,41 @@
-"""The mean difference baseline − candidate, its standard error and its t interval."""
+"""The mean difference baseline − candidate, its standard error, and its intervals: by t, and by bootstrap."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from .interval import Interval
-from .samples import Arms, Moments, arms, checked_alpha, moments_of
+from .samples import Arms, FloatArray, Moments, arms, checked_alpha, checked_resamples, moments_of
 
 Method = Literal["paired", "welch", "student"]
+
+
+class Interval(NamedTuple):
+    """From low to high, both included.
+
+    >>> 0.5 in Interval(0.0, 1.0)
+    True
+    """
+
+    low: float
+    high: float
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, (int, float)) and self.low <= value <= self.high
+
+    def is_inside(self, margin: float) -> bool:
+        """Whether all of it lies strictly between −margin and margin."""
+        return -margin < self.low and self.high < margin
+
+    def over(self, divisor: float) -> Interval:
+        """Both ends divided by a positive number."""
+        return Interval(self.low / divisor, self.high / divisor)
 
 
 @dataclass(frozen=True)
@@ -86,3 +109,74 @@ def _welch(both: Arms) -> Estimate:
     share = (baseline.sd / error) ** 2 / baseline.n
     degrees = 1 / (share**2 / (baseline.n - 1) + (1 - share) ** 2 / (candidate.n - 1))
     return Estimate(both.difference, error, degrees)
+
+
+def bootstrap_interval(
+    baseline: ArrayLike,
+    candidate: ArrayLike,
+    *,
+    paired: bool = True,
+    alpha: float = 0.05,
+    resamples: int = 9999,
+    seed: int = 0,
+) -> Interval:
+    """The bias-corrected and accelerated bootstrap interval of the mean difference.
+
+    Pairs are drawn as pairs. Without any spread the interval is the difference itself. With fewer than about ten
+    seeds it is too narrow: the t interval is then the one to trust.
+
+    >>> bootstrap_interval([3.0, 5.0], [1.0, 3.0])
+    Interval(low=2.0, high=2.0)
+
+    Reference: Efron, "Better bootstrap confidence intervals", 1987.
+    """
+    both = arms(baseline, candidate, paired=paired)
+    checked_alpha(alpha)
+    checked_resamples(resamples)
+    center, spread, data = _standardised_pairs(both) if paired else _standardised_arms(both)
+    if spread == 0:
+        return Interval(center, center)
+    ends = _ends(data, alpha=alpha, resamples=resamples, seed=seed, method="BCa")
+    if not np.isfinite(ends).all():
+        ends = _ends(data, alpha=alpha, resamples=resamples, seed=seed, method="percentile")
+    return Interval(center + spread * ends.low, center + spread * ends.high)
+
+
+# BCa does not depend on shift and scale, and the cubes in it neither underflow nor cancel for values around 1.
+def _standardised_pairs(both: Arms) -> tuple[float, float, tuple[FloatArray, ...]]:
+    moments = moments_of(both.differences, scale=both.scale)
+    return moments.mean, moments.sd, (_on_grid((both.differences - moments.mean) / (moments.sd or 1.0)),)
+
+
+def _standardised_arms(both: Arms) -> tuple[float, float, tuple[FloatArray, ...]]:
+    baseline, candidate = both.moments
+    spread = pooled_sd(baseline, candidate)
+    centered = both.baseline - baseline.mean, both.candidate - candidate.mean
+    return both.difference, spread, tuple(_on_grid(arm / (spread or 1.0)) for arm in centered)
+
+
+def _on_grid(values: FloatArray) -> FloatArray:
+    # Sums of multiples of 2⁻⁴⁰ are exact: a resample of the same values in another order then ties with the sample,
+    # and the correction for bias, which counts how many lie below it, does not hang on the last bit.
+    return np.round(values * 2.0**40) / 2.0**40
+
+
+def _ends(
+    data: tuple[FloatArray, ...], *, alpha: float, resamples: int, seed: int, method: Literal["BCa", "percentile"]
+) -> Interval:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # degenerate resamples make NaN, which the caller looks for
+        result = stats.bootstrap(
+            data,
+            np.mean if len(data) == 1 else _mean_difference,
+            n_resamples=resamples,
+            vectorized=True,
+            confidence_level=1 - alpha,
+            method=method,
+            rng=np.random.default_rng(seed),
+        )
+    return Interval(float(result.confidence_interval.low), float(result.confidence_interval.high))
+
+
+def _mean_difference(baseline: FloatArray, candidate: FloatArray, axis: int = -1) -> Any:
+    return baseline.mean(axis=axis) - candidate.mean(axis=axis)

@@ -1,4 +1,4 @@
-"""Is there a difference? The t-tests, Wilcoxon's test, and Holm's correction when there are many questions."""
+"""Is there a difference, and does it matter? t-tests, Wilcoxon's, equivalence, and Holm's correction for many."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from .difference import Estimate, Method, estimated_difference
-from .samples import arms
+from .difference import Estimate, Interval, Method, estimated_difference, t_interval
+from .samples import arms, checked_alpha, checked_margin
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,42 @@ def wilcoxon_test(baseline: ArrayLike, candidate: ArrayLike) -> SignificanceTest
     if not both.differences.any():
         return SignificanceTest(0.0, None, 1.0)
     # Only the ranks count, and rounding would break ties between differences that are equal.
-    found = stats.wilcoxon(np.round(both.differences / both.scale, 13))
-    return SignificanceTest(float(found.statistic), None, float(found.pvalue))
+    result = stats.wilcoxon(np.round(both.differences / both.scale, 13))
+    return SignificanceTest(float(result.statistic), None, float(result.pvalue))
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """The margin, the p of both one-sided tests and their larger one, and the 1 − 2α interval."""
+
+    margin: float
+    p_below: float
+    p_above: float
+    p: float
+    interval: Interval
+
+
+def tost(
+    baseline: ArrayLike, candidate: ArrayLike, *, margin: float, paired: bool = True, alpha: float = 0.05
+) -> Equivalence:
+    """p = max(P(T_ν > (D + m)/error), P(T_ν < (D − m)/error)), by pairs or by Welch.
+
+    p < α says that the difference lies between −m and m, as does a 1 − 2α interval inside that range. State the
+    margin before seeing the data; the test that finds no difference says nothing about equality.
+
+    >>> result = tost([1.0, 2.0, 3.0], [1.1, 2.0, 2.9], margin=0.5)
+    >>> result.p < 0.05, result.interval.is_inside(0.5)
+    (True, True)
+
+    Reference: Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987.
+    """
+    margin = checked_margin(margin)
+    if checked_alpha(alpha) >= 0.5:
+        raise ValueError(f"expected alpha below 0.5, as the interval is of 1 − 2·alpha, got {alpha!r}")
+    estimate = estimated_difference(baseline, candidate, method="paired" if paired else "welch")
+    below = float(stats.t.sf(t_statistic(estimate, against=-margin), estimate.degrees))
+    above = float(stats.t.cdf(t_statistic(estimate, against=margin), estimate.degrees))
+    return Equivalence(margin, below, above, max(below, above), t_interval(estimate, alpha=2 * alpha))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -13,8 +13,7 @@ import math
 
 from scipy import stats
 
-from .effect import effective_root
-from .noncentral import noncentral_t_cdf
+from .effect import effective_root, noncentral_t_cdf
 from .samples import checked_alpha, checked_power, whole
 
 
@@ -68,8 +67,8 @@ def seeds_needed(effect: float, *, power: float = 0.8, paired: bool = True, alph
 
 def _two_sided_power(noncentrality: float, degrees: int, alpha: float) -> float:
     critical = float(stats.t.isf(checked_alpha(alpha) / 2, degrees))
-    found = 1 - noncentral_t_cdf(critical, degrees, noncentrality) + noncentral_t_cdf(-critical, degrees, noncentrality)
-    return min(1.0, found)
+    below, above = (noncentral_t_cdf(t, degrees, noncentrality) for t in (-critical, critical))
+    return min(1.0, 1 - above + below)
 
 
 def _check(effect: float, seeds: int) -> None:

@@ -99,6 +99,13 @@ def checked_power(power: float) -> float:
     return _checked_fraction(power, "power")
 
 
+def checked_resamples(resamples: int) -> int:
+    """How many times a bootstrap draws: once or more."""
+    if resamples < 1:
+        raise ValueError(f"expected at least 1 resample, got {resamples!r}")
+    return resamples
+
+
 def checked_margin(margin: float) -> float:
     """The largest difference that does not matter: positive and finite."""
     if not (math.isfinite(margin) and margin > 0):

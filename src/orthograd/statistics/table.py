@@ -1,8 +1,8 @@
-"""Many metrics of the same two arms, corrected for being many."""
+"""Many metrics of the same two arms, corrected for being many; and any table as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from .comparison import Comparison, compare
 from .hypothesis import holm
-from .verdict import Direction
-from .wording import ends, number, percent, probability
+from .verdict import Direction, ends, number, percent, probability
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,18 @@ def compare_table(
         for name, arms in metrics.items()
     ]
     return ComparisonTable(tuple(_corrected(rows)))
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""Lines of Markdown, each with its end; a ``|`` in a cell is escaped.
+
+    >>> print(markdown_table(["x", "y"], [["a|b", "2"]]), end="")
+    | x | y |
+    | --- | --- |
+    | a\|b | 2 |
+    """
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n" for cells in lines)
 
 
 def _corrected(rows: list[Comparison]) -> Iterator[Comparison]:

@@ -1,10 +1,13 @@
-"""What a comparison comes to, in one word and in one sentence."""
+"""What a comparison comes to: in one word, in one sentence, and its numbers in text and in JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from .wording import ends, number, percent, probability
+from .difference import Interval
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -34,67 +37,124 @@ def verdict_of(*, difference: float, is_significant: bool, is_equivalent: bool, 
     return "better" if candidate_is == better else "worse"
 
 
-def sentence_of(found: Comparison) -> str:
+def sentence_of(comparison: Comparison) -> str:
     """The verdict of a comparison in plain words, with its numbers."""
-    subject = f"{found.metric}: the candidate" if found.metric else "The candidate"
-    return f"{subject} {_claim(found)} ({_means(found)}; {_evidence(found)}).{_remark(found)}"
+    subject = f"{comparison.metric}: the candidate" if comparison.metric else "The candidate"
+    return f"{subject} {_claim(comparison)} ({_means(comparison)}; {_evidence(comparison)}).{_remark(comparison)}"
 
 
-def _claim(found: Comparison) -> str:
-    if found.verdict == "equivalent":
-        return f"is equivalent to the baseline within ±{number(found.margin or 0)}"
-    if found.verdict == "undecided":
+def _claim(comparison: Comparison) -> str:
+    if comparison.verdict == "equivalent":
+        return f"is equivalent to the baseline within ±{number(comparison.margin or 0)}"
+    if comparison.verdict == "undecided":
         return "shows no significant difference from the baseline, which leaves the question undecided"
-    direction = "lower" if found.difference > 0 else "higher"
-    by = f"by {number(abs(found.difference))}"
-    if found.verdict == direction:
+    direction = "lower" if comparison.difference > 0 else "higher"
+    by = f"by {number(abs(comparison.difference))}"
+    if comparison.verdict == direction:
         return f"is {direction} than the baseline {by}"
-    return f"is {found.verdict} than the baseline: {direction} {by}"
+    return f"is {comparison.verdict} than the baseline: {direction} {by}"
 
 
-def _means(found: Comparison) -> str:
-    return f"mean {number(found.candidate.mean)} against {number(found.baseline.mean)}, {_seeds(found)}"
+def _means(comparison: Comparison) -> str:
+    return f"mean {number(comparison.candidate.mean)} against {number(comparison.baseline.mean)}, {_seeds(comparison)}"
 
 
-def _seeds(found: Comparison) -> str:
-    if found.paired:
-        return f"{found.baseline.n} pairs of seeds"
-    return f"{found.candidate.n} against {found.baseline.n} seeds"
+def _seeds(comparison: Comparison) -> str:
+    if comparison.paired:
+        return f"{comparison.baseline.n} pairs of seeds"
+    return f"{comparison.candidate.n} against {comparison.baseline.n} seeds"
 
 
-def _evidence(found: Comparison) -> str:
-    test = "paired t-test" if found.paired else "Welch's t-test"
-    if found.has_no_spread and found.difference:
+def _evidence(comparison: Comparison) -> str:
+    test = "paired t-test" if comparison.paired else "Welch's t-test"
+    if comparison.has_no_spread and comparison.difference:
         test = "test by ranks"
-    interval = f"{percent(1 - found.alpha)} interval of baseline − candidate {ends(found.interval)}"
-    return f"{interval}; {test} p = {_p(found.p, found.corrected_p)}; d = {number(found.cohens_d.value)}"
+    interval = f"{percent(1 - comparison.alpha)} interval of baseline − candidate {ends(comparison.interval)}"
+    return f"{interval}; {test} p = {_p(comparison.p, comparison.corrected_p)}; d = {number(comparison.cohens_d.value)}"
 
 
 def _p(p: float, corrected: float | None) -> str:
     return probability(p) if corrected is None else f"{probability(p)}, {probability(corrected)} after Holm"
 
 
-def _remark(found: Comparison) -> str:
+def _remark(comparison: Comparison) -> str:
     remarks = []
-    if found.equivalence is not None:
-        assert found.equivalence_p is not None
-        p = _p(found.equivalence_p, found.corrected_equivalence_p)
-        remarks.append(f"TOST p = {p}; {percent(1 - 2 * found.alpha)} interval {ends(found.equivalence.interval)}.")
-    elif found.verdict == "undecided":
+    if comparison.equivalence is not None:
+        assert comparison.equivalence_p is not None
+        p = _p(comparison.equivalence_p, comparison.corrected_equivalence_p)
+        remarks.append(
+            f"TOST p = {p}; {percent(1 - 2 * comparison.alpha)} interval {ends(comparison.equivalence.interval)}."
+        )
+    elif comparison.verdict == "undecided":
         remarks.append("No margin was stated, so equivalence was not tested.")
-    if found.verdict == "undecided" and found.seeds_needed is not None:
-        unit = "pairs" if found.paired else "seeds in each arm"
-        remarks.append(f"To find a difference of this size four times in five takes {found.seeds_needed:,} {unit}.")
-    if found.verdict == "equivalent" and found.is_significant:
+    if comparison.verdict == "undecided" and comparison.seeds_needed is not None:
+        unit = "pairs" if comparison.paired else "seeds in each arm"
+        remarks.append(
+            f"To find a difference of this size four times in five takes {comparison.seeds_needed:,} {unit}."
+        )
+    if comparison.verdict == "equivalent" and comparison.is_significant:
         remarks.append("The difference is significant all the same, but smaller than the margin.")
-    if found.has_no_spread:
-        remarks.append(_without_spread(found))
+    if comparison.has_no_spread:
+        remarks.append(_without_spread(comparison))
     return "".join(f" {remark}" for remark in remarks)
 
 
-def _without_spread(found: Comparison) -> str:
-    what = "the same in every pair" if found.paired else "without any spread, as neither arm varies over its seeds"
-    if found.difference == 0:
+def _without_spread(comparison: Comparison) -> str:
+    what = "the same in every pair" if comparison.paired else "without any spread, as neither arm varies over its seeds"
+    if comparison.difference == 0:
         return f"The difference is zero and {what}."
-    effect = "d_z" if found.paired else "d"
+    effect = "d_z" if comparison.paired else "d"
     return f"The difference is {what}, which makes {effect} infinite; p is the least that ranks can give."
+
+
+def number(value: float) -> str:
+    """Four digits, enough for a mean.
+
+    >>> number(0.16849), number(float("-inf"))
+    ('0.1685', '-inf')
+    """
+    return f"{value:.4g}"
+
+
+def probability(p: float) -> str:
+    """Two digits of a p-value.
+
+    >>> probability(0.0312), probability(0.0)
+    ('0.031', '0')
+    """
+    return f"{p:.2g}"
+
+
+def ends(interval: Interval) -> str:
+    """Both ends.
+
+    >>> ends(Interval(-0.5, 1.25))
+    '-0.5 to 1.25'
+    """
+    return f"{number(interval.low)} to {number(interval.high)}"
+
+
+def percent(fraction: float) -> str:
+    """A level of confidence.
+
+    >>> percent(1 - 0.05)
+    '95 %'
+    """
+    return f"{100 * fraction:.4g} %"
+
+
+def json_safe(value: Any) -> Any:
+    """Dataclasses as dicts, intervals as lists, and infinity, which JSON has no number for, as "inf" or "-inf".
+
+    >>> json_safe({"ends": Interval(1.0, float("inf"))})
+    {'ends': [1.0, 'inf']}
+    """
+    if is_dataclass(value):
+        return {field.name: json_safe(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [json_safe(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value

@@ -7,13 +7,14 @@ import torch
 
 from orthograd.paper.theory.boundary import (
     LENGTHS,
+    MODELS,
     _of_maximum,
     changed_along_gradient,
     changed_at_random,
     changed_by_rescaling,
     defects,
+    trained,
 )
-from orthograd.paper.theory.networks import MODELS, trained
 
 
 @pytest.fixture(scope="module")
@@ -65,4 +66,4 @@ def test_training_lowers_every_seed(fresh, rested):
 
 
 def test_a_stationary_point_need_not_be_a_minimum():
-    assert all(found.holds for found in _of_maximum())
+    assert all(statement.holds for statement in _of_maximum())

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from orthograd.paper.theory.convergence import controls, descended, norm_errors, norm_tolerance, statements, sum_bound
-from orthograd.paper.theory.descent import descend
-from orthograd.paper.theory.problems import logistic, network, quadratic
+from orthograd.paper.theory.descent import descend, logistic, network, quadratic
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +48,13 @@ def test_layers_are_orthogonal_one_by_one(runs):
 
 
 def test_every_statement_but_those_about_the_end_holds_after_few_steps(runs):
-    assert all(found.holds for found in statements(runs) if "end" not in found.says)
+    assert all(statement.holds for statement in statements(runs) if "end" not in statement.says)
 
 
 def test_controls_go_wrong_as_they_must():
-    found = controls(100)
-    assert len(found) == 3
-    assert all(control.holds for control in found)
+    failing = controls(100)
+    assert len(failing) == 3
+    assert all(control.holds for control in failing)
 
 
 def test_backtracking_leaves_no_step_above_its_bound():
@@ -74,4 +73,4 @@ def test_lipschitz_constants_are_those_of_the_hessian():
 
 @pytest.mark.slow
 def test_gradient_and_weight_end_parallel():
-    assert all(found.holds for found in statements(descended(1500)))
+    assert all(statement.holds for statement in statements(descended(1500)))

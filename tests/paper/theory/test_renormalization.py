@@ -11,7 +11,7 @@ from orthograd.paper.theory.renormalization import OUTSIDE, RATE, bowl, falling,
 
 @pytest.mark.slow
 def test_all_statements_hold():
-    assert [found.measured for found in renormalization().statements if not found.holds] == []
+    assert [statement.measured for statement in renormalization().statements if not statement.holds] == []
 
 
 def test_steps_keep_the_length_of_the_gradient():

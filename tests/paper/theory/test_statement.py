@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from orthograd.paper.theory.document import with_tables
 from orthograd.paper.theory.statement import Demonstration, Statement, thinned
-from orthograd.paper.theory.suite import DEMONSTRATIONS, as_record, demonstrated
+from orthograd.paper.theory.suite import DEMONSTRATIONS, as_record, demonstrated, with_tables
 
 
 def test_a_statement_can_fail():
@@ -34,10 +33,10 @@ def test_tables_need_their_place_in_the_document():
 
 
 def test_thinned_keeps_both_ends():
-    found = thinned(list(range(10_000)), 50)
-    assert found[0] == [0, 0]
-    assert found[-1] == [9999, 9999]
-    assert len(found) < 110
+    chosen = thinned(list(range(10_000)), 50)
+    assert chosen[0] == [0, 0]
+    assert chosen[-1] == [9999, 9999]
+    assert len(chosen) < 110
 
 
 def test_the_command_names_every_demonstration():

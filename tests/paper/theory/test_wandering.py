@@ -7,8 +7,17 @@ import math
 import pytest
 import torch
 
-from orthograd.paper.theory.spiral import spiral_lipschitz, spiral_loss, spiral_orthogonal_gradient, start, walked
-from orthograd.paper.theory.wandering import _of_barrier, _of_sequence, _of_walk, harmonic_angles
+from orthograd.paper.theory.wandering import (
+    _of_barrier,
+    _of_sequence,
+    _of_walk,
+    harmonic_angles,
+    spiral_lipschitz,
+    spiral_loss,
+    spiral_orthogonal_gradient,
+    start,
+    walked,
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +31,9 @@ def test_closed_gradient_is_that_of_the_loss():
     for point in points:
         gradient = torch.func.grad(spiral_loss)(point)
         expected = gradient - (gradient @ point) / (point @ point) * point
-        found = torch.tensor(spiral_orthogonal_gradient(tuple(point.tolist())), dtype=torch.float64)
+        gradient_by_hand = torch.tensor(spiral_orthogonal_gradient(tuple(point.tolist())), dtype=torch.float64)
         # cos(16/v) is off by 16/v roundings, and the sum of the three parts cancels.
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-13 * float(gradient.norm() + 1))
+        torch.testing.assert_close(gradient_by_hand, expected, rtol=1e-10, atol=1e-13 * float(gradient.norm() + 1))
 
 
 def test_the_loss_is_flat_where_the_path_winds_to():
@@ -41,13 +50,13 @@ def test_a_finer_grid_finds_hardly_more_curvature(k):
 
 def test_steps_go_round_though_their_squares_have_a_sum(k):
     walk = walked(0.9 / k, 120_000)
-    assert all(found.holds for found in _of_walk(walk, k))
+    assert all(statement.holds for statement in _of_walk(walk, k))
     assert walk.places[-1].norm < 1.001
     assert walk.length > 2 * math.pi
 
 
 def test_no_step_crosses_the_barrier(k):
-    assert all(found.holds for found in _of_barrier(0.9 / k))
+    assert all(statement.holds for statement in _of_barrier(0.9 / k))
 
 
 def test_a_far_too_long_step_crosses_it(k):
@@ -55,7 +64,7 @@ def test_a_far_too_long_step_crosses_it(k):
 
 
 def test_the_harmonic_sequence_goes_round():
-    assert all(found.holds for found in _of_sequence(harmonic_angles()))
+    assert all(statement.holds for statement in _of_sequence(harmonic_angles()))
     few = harmonic_angles(3)  # by hand: norms 1, √1.01, √(1.01 + 1/121)
     by_hand = math.atan(1 / 10) + math.atan(1 / 11 / math.sqrt(1.01)) + math.atan(1 / 12 / math.sqrt(1.01 + 1 / 121))
     assert float(few[-1]) == pytest.approx(by_hand, rel=1e-14)

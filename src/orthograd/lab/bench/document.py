@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...statistics.table import markdown_table
 from .claim import (
     CONVOLUTIONS,
     CORRUPTION,
@@ -23,18 +24,6 @@ from .claim import (
 )
 
 TITLES = {"baseline": "SGD", "orthograd": "⊥Grad"}
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""A table as the documents have it; a cell's ``|`` must be escaped.
-
-    >>> print(markdown_table(["a", "b"], [["1", ""]]), end="")
-    | a | b |
-    |---|---|
-    | 1 |  |
-    """
-    lines = (f"| {' | '.join(cells)} |\n" for cells in (header, *rows))
-    return next(lines) + f"|{'---|' * len(header)}\n" + "".join(lines)
 
 
 def step_costs(results: Path) -> str:
@@ -55,7 +44,7 @@ def _all_claims(results: Path, records: Mapping[str, str], *, ours: str = "here"
         for claim in read_claims(results / name):
             if claim.key.what != UPDATE_COSINE:
                 others = ", ".join(f"{value:.3g} ({peer})" for peer, value in claim.others.items())
-                rows.append([str(claim.key).replace("|", "\\|"), where, f"{claim.value:.3g}", _bound(claim), others])
+                rows.append([str(claim.key), where, f"{claim.value:.3g}", _bound(claim), others])
     return markdown_table(["what", "where", ours, "to reach", "others in the same run"], rows)
 
 

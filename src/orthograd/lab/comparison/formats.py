@@ -8,6 +8,7 @@ import re
 
 from ...calibration import CONVENTIONS
 from ...statistics import Comparison, ComparisonTable
+from ...statistics.table import markdown_table
 
 TITLES = {
     "top1_accuracy": "accuracy, %",
@@ -71,8 +72,7 @@ def cells(row: Comparison) -> list[str]:
 
 def markdown(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
     """The table for a README or an issue."""
-    lines = [header(baseline, candidate), ["---"] * 8, *rows(table)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return markdown_table(header(baseline, candidate), rows(table))
 
 
 def as_csv(table: ComparisonTable, *, baseline: str, candidate: str) -> str:

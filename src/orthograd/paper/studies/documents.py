@@ -20,17 +20,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from ...calibration import CONVENTIONS
 from ...lab.bench import document
 from ...lab.bench.claim import EPOCH_IMAGES
-from ...lab.bench.document import markdown_table
 from ...lab.comparison.page.tables import typeset
 from ...lab.comparison.pair import ArmPair
 from ...lab.jobs.bundles import read_bundle, read_bundles
 from ...lab.networks import resnet18
-from ..claims import sections
-from ..clocks import shares
-from ..differences import differences_of
-from ..experiments import PAIR
-from ..quantities import title_of
-from ..settings import PAPER
+from ...statistics.table import markdown_table
+from ..evidence import shares, title_of
+from ..plan import PAIR, PAPER
+from ..verdicts.claims import sections
+from ..verdicts.numbers import differences_of
 from . import method_tables
 from .method_figure import method_figure
 
@@ -64,12 +62,10 @@ def reproduction(results: Path) -> str:
     differences = differences_of(pair, [row.quantity for row in printed])
     for theirs in printed:
         ours, digits = differences[theirs.quantity], theirs.baseline.digits
-        both = zip(ours.means, ours.deviations, strict=True)
-        means = [f"{mean:.{digits}f} ± {deviation:.{digits}f}" for mean, deviation in both]
-        effects = [typeset(f"{theirs.d.value:+.2f}") if theirs.d else "–", typeset(f"{ours.d:+.2f}")]
-        title = title_of(theirs.quantity).replace("|", "\\|")
+        means = [f"{arm.mean:.{digits}f} ± {arm.sd:.{digits}f}" for arm in (ours.baseline, ours.candidate)]
+        effects = [typeset(f"{theirs.d.value:+.2f}") if theirs.d else "–", typeset(f"{ours.cohens_d.value:+.2f}")]
         p = typeset(f"{ours.corrected_p:.2g}")
-        rows.append([title, str(theirs.baseline), str(theirs.candidate), *means, *effects, p])
+        rows.append([title_of(theirs.quantity), str(theirs.baseline), str(theirs.candidate), *means, *effects, p])
     header = ["ResNet-18, clean", "paper: SGD", "⊥Grad", f"ours, {len(pair.seeds)} seeds: SGD", "⊥Grad"]
     return markdown_table([*header, "paper: d", "ours: d", "ours: p, Holm"], rows)
 
@@ -94,7 +90,7 @@ def conventions(_results: Path) -> str:
     """What each metric means."""
     rows = []
     for name, convention in CONVENTIONS.items():
-        definition = convention.definition.format(bins=10, k=5).replace("|", "\\|")
+        definition = convention.definition.format(bins=10, k=5)
         rows.append([f"`{name}`", definition, convention.unit, convention.better or ""])
     return markdown_table(["metric", "what it is", "unit", "better"], rows)
 

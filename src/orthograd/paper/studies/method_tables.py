@@ -12,12 +12,11 @@ from statistics import fmean, median
 from typing import Any
 
 from ...diagnosis.result import Diagnosis, Row, aligned
-from ...lab.bench.document import markdown_table
 from ...lab.comparison.pair import ArmPair
 from ...lab.jobs.bundles import bundle_path, read_bundle
 from ...statistics import compare_table, difference_interval
-from ..norms import norm_of
-from ..turning import stretches_of
+from ...statistics.table import markdown_table
+from ..document.post_hoc import norm_of, stretches_of
 
 Run = Mapping[str, Any]
 Value = Callable[[Run], Any]
@@ -35,7 +34,7 @@ SETTINGS = {
 """Of the reproduction: those that there are runs of appear in the table of what to expect."""
 EXPECTED: dict[str, tuple[Value, str]] = {
     "accuracy, %": (lambda run: run["metrics"]["clean"]["top1_accuracy"], ".2f"),
-    "max \\|logit\\|": (lambda run: run["metrics"]["clean"]["max_logit"], ".2f"),
+    "max |logit|": (lambda run: run["metrics"]["clean"]["max_logit"], ".2f"),
     "confidence": (lambda run: run["metrics"]["clean"]["max_softmax"], ".3f"),
     "entropy": (lambda run: run["metrics"]["clean"]["entropy"], ".3f"),
     "loss": (lambda run: run["metrics"]["clean"]["loss"], ".3f"),
@@ -86,7 +85,7 @@ LENGTHS = (
 )
 """Settings and arms of the reproduction whose heads are compared with those without ⊥Grad, where there are runs."""
 SPARED_ROWS: dict[str, tuple[Value, str]] = {
-    **{name: EXPECTED[name] for name in ("accuracy, %", "max \\|logit\\|")},
+    **{name: EXPECTED[name] for name in ("accuracy, %", "max |logit|")},
     "confidence − accuracy": (
         lambda run: run["metrics"]["clean"]["max_softmax"] - run["metrics"]["clean"]["top1_accuracy"] / 100,
         "+.3f",
@@ -187,7 +186,7 @@ def lengths(results: Path) -> str:
         "loss of the first epoch",
         "‖head‖ before",
         "‖head‖ at the end",
-        "max \\|logit\\|",
+        "max |logit|",
     ]
     return markdown_table(header, rows)
 

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .descent import Path, descend
-from .problems import EPS, Problem, logistic, network, quadratic
+from .descent import EPS, Path, Problem, descend, logistic, network, quadratic
 from .statement import Demonstration, Statement, thinned
 
 STEPS = 1500
@@ -35,10 +34,10 @@ def descended(steps: int) -> Runs:
 
 def statements(runs: Runs) -> list[Statement]:
     """The four claims of the theorem's proof that hold, for every run."""
-    found = []
+    claims = []
     for (name, layerwise), (problem, path) in runs.items():
         where = f"{name}, {_form(layerwise)}"
-        found += [
+        claims += [
             Statement(
                 "each step lowers the loss by η(1 − ηk/2)‖g⊥‖² or more",
                 f"largest excess, {where}",
@@ -68,7 +67,7 @@ def statements(runs: Runs) -> list[Statement]:
                 norm_tolerance(path),
             ),
         ]
-    return found
+    return claims
 
 
 def controls(steps: int) -> list[Statement]:

@@ -1,4 +1,4 @@
-"""⊥Grad steps of a problem, and everything theorem 3.1 speaks about along the way."""
+"""Losses to descend, in float64, ⊥Grad steps on them, and everything theorem 3.1 speaks about along the way."""
 
 from __future__ import annotations
 
@@ -9,10 +9,86 @@ import torch
 from torch import Tensor
 
 from ...projection import orthogonal_gradient
-from .problems import Loss, Problem
 
+EPS = torch.finfo(torch.float64).eps
+Loss = Callable[[Tensor], Tensor]
 Rate = Callable[[int], float]
 FIRST_GUESS = 0.1  # of k, where backtracking finds it
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A loss of one flat vector, cut into layers, with what theorem 3.1 asks to know about it."""
+
+    name: str
+    loss: Loss
+    start: Tensor
+    layers: tuple[int, ...]
+    lipschitz: float | None
+    """k, a Lipschitz constant of the gradient everywhere; None if there is none."""
+    infimum: float
+    """A number that the loss never goes below."""
+    rounding: float
+    """How far off a computed loss can be along a path on which the loss falls."""
+
+
+def quadratic(size: int = 20, *, seed: int = 0) -> Problem:
+    """L(θ) = ½ (θ − θ*)ᵀ A (θ − θ*), with k the largest eigenvalue of A; its eigenvalues go from 0.1 to 10."""
+    draw = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(size, size, generator=draw, dtype=torch.float64))[0]
+    eigenvalues = torch.logspace(-1, 1, size, dtype=torch.float64)
+    minimum, start = torch.randn(2, size, generator=draw, dtype=torch.float64)
+
+    def loss(weight: Tensor) -> Tensor:
+        return torch.sum((basis @ (weight - minimum)) ** 2 * eigenvalues) / 2
+
+    k = float(eigenvalues.max())
+    # A dot product of m numbers is off by m·eps times the size of its terms; here one sits inside another. The
+    # terms are no larger than ½ k (‖θ‖ + ‖θ*‖)², and ‖θ‖² grows by less than 2 L(θ₀) / k along the path.
+    reach = (float(start.norm() ** 2 + 2 * loss(start) / k) ** 0.5 + float(minimum.norm())) ** 2
+    layers = (size // 4,) * 3 + (size - 3 * (size // 4),)
+    return Problem("quadratic", loss, start, layers, k, 0.0, 4 * size * EPS * k * reach / 2)
+
+
+def logistic(samples: int = 80, size: int = 10, *, seed: int = 1) -> Problem:
+    """L(θ) = mean log(1 + exp(−y⟨x, θ⟩)), with k = ‖X‖² / (4n) since the logistic function bends by ¼ at most."""
+    draw = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(samples, size, generator=draw, dtype=torch.float64)
+    truth, noise, start = (torch.randn(n, generator=draw, dtype=torch.float64) for n in (size, samples, size))
+    # With so much noise the classes overlap, so the loss has a minimum.
+    signed = torch.sign(inputs @ truth + 3 * noise)[:, None] * inputs
+
+    def loss(weight: Tensor) -> Tensor:
+        return torch.nn.functional.softplus(-(signed @ weight)).mean()
+
+    k = float(torch.linalg.matrix_norm(inputs, ord=2) ** 2) / (4 * samples)
+    # Softplus has slope 1 at most: an error of size·eps·|x||θ| inside is one of the same size outside.
+    reach = float(start.norm() ** 2 + 2 * loss(start) / k) ** 0.5
+    largest = float(inputs.norm(dim=1).max()) * reach
+    rounding = 2 * EPS * (size * largest + samples * float(loss(start)))
+    return Problem("logistic regression", loss, start, (size // 2, size - size // 2), k, 0.0, rounding)
+
+
+def network(samples: int = 60, widths: tuple[int, int, int] = (2, 6, 3), *, seed: int = 2) -> Problem:
+    """Cross-entropy of f(x) = W₂ max(W₁x, 0)²: positively homogeneous and smooth, but without any global k.
+
+    The square makes the gradient Lipschitz on every bounded set, which it is not at the kinks of a ReLU.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(samples, widths[0], generator=draw, dtype=torch.float64)
+    labels = torch.randint(widths[2], (samples,), generator=draw)
+    layers = (widths[0] * widths[1], widths[1] * widths[2])
+    start = torch.randn(sum(layers), generator=draw, dtype=torch.float64) / 2
+
+    def loss(weight: Tensor) -> Tensor:
+        first, second = weight.split(layers)
+        hidden = (inputs @ first.view(widths[1], widths[0]).T).relu() ** 2
+        logits = hidden @ second.view(widths[2], widths[1]).T
+        return torch.nn.functional.cross_entropy(logits, labels)
+
+    # Logits of this network stay below 100 and cross-entropy has slope 2 at most in them.
+    rounding = 2 * EPS * (2 * sum(widths) * 100 + samples * float(loss(start)))
+    return Problem("homogeneous network", loss, start, layers, None, 0.0, rounding)
 
 
 @dataclass(frozen=True)

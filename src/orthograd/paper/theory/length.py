@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .descent import Path, descend
-from .problems import Problem, logistic, quadratic
+from .descent import Path, Problem, descend, logistic, quadratic
 from .statement import Demonstration, Statement, thinned
 
 TITLE = "When θ does converge: analytic losses with η(k + G/‖θ‖) < 2"
@@ -15,10 +14,10 @@ STEPS = 1500
 
 def length(steps: int = STEPS) -> Demonstration:
     """Path lengths and rates on analytic losses; and a path that first has to grow until the condition is met."""
-    found, curves = [], {}
+    statements, curves = [], {}
     for problem, count in ((quadratic(), steps), (logistic(), steps // 5)):
         path = descend(problem, steps=count, layerwise=False, rate=0.9 / (problem.lipschitz or 1.0))
-        found += _of_path(problem, path)
+        statements += _of_path(problem, path)
         curves[problem.name] = {
             "left": thinned((path.length[-1] - path.length[:-1]).tolist()),
             "gap": thinned((path.losses[:-1] - path.losses[-1]).tolist()),
@@ -31,7 +30,7 @@ def length(steps: int = STEPS) -> Demonstration:
         "on the sphere": on_last_sphere(problem, path).tolist(),
         "norm": path.norms[:, 0].sqrt().tolist(),
     }
-    return Demonstration("length", TITLE, (*found, *_of_growth(problem, path)), curves)
+    return Demonstration("length", TITLE, (*statements, *_of_growth(problem, path)), curves)
 
 
 def distant() -> Problem:
@@ -43,11 +42,11 @@ def distant() -> Problem:
 
 def conditions(problem: Problem, path: Path) -> list[Tensor]:
     """η (k + G/‖θ‖) along the path, G = −⟨∇L, θ⟩/‖θ‖ where that is positive: below 2 the proof goes through."""
-    found = []
+    values = []
     for weight, rate, k in zip(path.weights, path.rates, path.lipschitz, strict=False):
         radial = torch.func.grad(problem.loss)(weight) @ weight
-        found.append(rate * (k + (-radial / (weight @ weight)).clamp_min(0)))
-    return found
+        values.append(rate * (k + (-radial / (weight @ weight)).clamp_min(0)))
+    return values
 
 
 def on_last_sphere(problem: Problem, path: Path) -> Tensor:

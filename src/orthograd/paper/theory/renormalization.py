@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .descent import Path, descend
-from .problems import EPS, Problem
+from .descent import EPS, Path, Problem, descend
 from .statement import Demonstration, Statement, thinned
 
 TITLE = "The lemma on the renormalised variant"

@@ -20,9 +20,9 @@ import pytest
 
 from orthograd.lab.comparison.page.document import page
 from orthograd.lab.comparison.pair import ArmPair
-from orthograd.paper.contents import contents
+from orthograd.paper.document.blocks import as_page
+from orthograd.paper.document.contents import contents
 from orthograd.paper.evidence import Evidence
-from orthograd.paper.page import as_page
 from tests.lab.comparison.browser.chromium import Browser, chromium
 from tests.lab.comparison.records import runs
 from tests.paper.made_runs import made_table1

@@ -1,0 +1,209 @@
+"""Norms of weights, training losses that rise again, and seeds that differ by their last epoch."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from orthograd.lab.training.arms import LAYERS
+from orthograd.lab.training.layers import kinds_of
+from orthograd.paper.document.blocks import Picture, Table, Words
+from orthograd.paper.document.post_hoc import (
+    ENOUGH,
+    KINDS,
+    last_epoch_part,
+    losses_part,
+    norm_of,
+    norms_part,
+    stretches_of,
+)
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.plan import EXPERIMENTS, Scale
+from tests.paper.made_runs import made_run, made_table1
+
+RECORDS = Path(__file__).parents[3] / "docs/results/reproduction"
+LENGTHS = {"head": 3.0, "norm_scale": 40.0, "norm_shift": 2.0, "convolution": 60.0}
+
+
+def with_lengths(run, lengths):
+    """A record whose parameters of a kind have such a length together."""
+    of_kind = kinds_of("resnet18")
+    many = {kind: sum(each == kind for each in of_kind.values()) for kind in LAYERS}
+    parameters = {
+        name: {"kind": "function", "start": {"norm": 1.0}, "end": {"norm": lengths[kind] / many[kind] ** 0.5}}
+        for name, kind in of_kind.items()
+    }
+    return {**run, "diagnosis": {"samples": 8, "parameters": parameters}}
+
+
+def table_of(evidence):
+    return next(block for block in norms_part(evidence) if isinstance(block, Table))
+
+
+def test_kinds_together_are_the_weight_norm_of_real_runs():
+    records = Evidence.of(Scale(), folder=RECORDS).records.values()
+    seen = set()
+    for run in records:
+        squares = sum(norm_of(run, kind, "end") ** 2 for kind in KINDS)
+        assert squares**0.5 == pytest.approx(run["weight_norm"], rel=1e-3)  # norms have four digits
+        seen.add(run["config"]["model"])
+    assert seen >= {"resnet18", "wide_resnet28_10"}
+
+
+def test_a_kind_that_is_shorter_is_told():
+    chosen = [config.as_dict() for config in EXPERIMENTS["table1"].configs() if config.seed < 6]
+    runs = [made_run(config, {}) for config in chosen]
+    evidence = {}
+    for run in runs:
+        half, more = 0.5 if run["config"]["arm"] == "orthograd" else 1.0, 1 + 0.01 * run["config"]["seed"]
+        lengths = {**LENGTHS, "norm_shift": 2 * half * more, "head": 3 / half * more}
+        evidence[run["hash"]] = with_lengths(run, lengths)
+    rows = {row[1]: row for row in table_of(Evidence(evidence)).rows}
+    assert rows["batch-norm shifts"][-1] == "shorter"
+    assert rows["head"][-1] == "longer"
+    assert rows["convolutions"][-1] == "undecided"
+    assert rows["head"][0] == "`resnet18`, 6 seeds"
+    assert rows["batch-norm shifts"][5] == "0.500"
+
+
+def test_arms_that_spare_decay_are_compared_with_each_other():
+    runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["spared"].configs()]
+    longer = {"baseline": 1.0, "orthograd": 0.5, "spared": 2.0, "spared_orthograd": 3.0}
+    records = {}
+    for run in runs:
+        factor = longer[run["config"]["arm"]] * (1 + 0.01 * run["config"]["seed"])
+        records[run["hash"]] = with_lengths(run, {**LENGTHS, "head": 3 * factor})
+    heads = [row for row in table_of(Evidence(records)).rows if row[1] == "head"]
+    assert [row[0] for row in heads] == [
+        "`resnet18_all_labels`, 3 seeds",
+        "`resnet18_all_labels`, decay spared, 3 seeds",
+    ]
+    assert [row[5] for row in heads] == ["0.500", "1.500"]
+    assert [row[-1] for row in heads] == ["shorter", "longer"]
+
+
+def test_runs_of_a_small_try_are_told_once_and_kinds_that_are_missing_not_at_all():
+    scale = Scale(seeds=2, epochs=1, model="mlp", dataset="digits", labels_per_class=10, shifts="none", device="cpu")
+    runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["table1"].configs(scale)]
+    parameters = {name: {"start": {"norm": 1.0}, "end": {"norm": 2.0}} for name in ("1.weight", *kinds_of("mlp"))}
+    records = {run["hash"]: {**run, "diagnosis": {"samples": 8, "parameters": parameters}} for run in runs}
+    assert [row[1] for row in table_of(Evidence(records, scale)).rows] == ["head"]
+
+
+def test_networks_of_others_are_left_out():
+    assert kinds_of("tests.lab.training.test_training:own_model") == {}
+    scale = Scale(seeds=2, model="tests.lab.training.test_training:own_model", device="cpu")
+    runs = [with_lengths(made_run(config.as_dict(), {}), LENGTHS) for config in EXPERIMENTS["table1"].configs(scale)]
+    assert list(norms_part(Evidence({run["hash"]: run for run in runs}, scale))) == []
+
+
+def test_nothing_is_said_without_a_diagnosis_or_without_runs():
+    assert list(norms_part(Evidence())) == []
+    assert list(norms_part(Evidence({run["hash"]: run for run in made_table1()}))) == []
+
+
+FALLING = [1.0 / epoch for epoch in range(1, 101)]
+TURNING = [1.0 / epoch + max(0, epoch - 40) / 100 for epoch in range(1, 101)]
+
+
+def loss_blocks(losses, seeds=3, experiment="full_data"):
+    runs = []
+    for config in EXPERIMENTS[experiment].configs():
+        if config.seed < seeds:
+            runs.append(made_run(config.as_dict(), {}) | {"losses": losses[config.arm]})
+    return list(losses_part(Evidence({run["hash"]: run for run in runs})))
+
+
+def test_a_loss_that_rises_again_is_told_by_how_much():
+    made = loss_blocks({"baseline": FALLING, "orthograd": TURNING})
+    (told,) = (block for block in made if isinstance(block, Table))
+    (plain, turned) = told.rows
+    assert [row[0] for row in told.rows] == ["`resnet18_all_labels`, SGD", "`resnet18_all_labels`, ⊥Grad"]
+    assert plain[3] == "10 (10 to 10)"
+    assert plain[5] == "1.0 (1.0 to 1.0)"
+    assert turned[3] == "4 (4 to 4)"
+    lowest, last = (sum(TURNING[i : i + 10]) / 10 for i in (30, 90))
+    assert turned[2].startswith(f"{lowest:.4f} ")
+    assert turned[4].startswith(f"{last:.4f} ")
+    assert turned[5].startswith(f"{last / lowest:.1f} ")
+
+
+def test_what_sparing_decay_does_stands_beside_it():
+    losses = {"baseline": FALLING, "orthograd": TURNING, "spared": FALLING, "spared_orthograd": FALLING}
+    made = loss_blocks(losses, experiment="spared")
+    (told,) = (block for block in made if isinstance(block, Table))
+    assert [row[0].partition(", ")[2] for row in told.rows] == [
+        "SGD",
+        "⊥Grad",
+        "decay spared",
+        "decay spared and ⊥Grad",
+    ]
+    assert [row[3] for row in told.rows] == ["10 (10 to 10)", "4 (4 to 4)", "10 (10 to 10)", "10 (10 to 10)"]
+    (picture,) = (block for block in made if isinstance(block, Picture))
+    assert "All 50,000 labels, 3 seeds; All 50,000 labels, decay spared, 3 seeds" in picture.words
+
+
+def test_a_loss_of_zero_breaks_nothing():
+    (told,) = (b for b in loss_blocks({"baseline": FALLING, "orthograd": [1.0] + [0.0] * 99}) if isinstance(b, Table))
+    assert told.rows[1][5] == "inf (inf to inf)"
+
+
+def test_both_losses_are_drawn():
+    (picture,) = (b for b in loss_blocks({"baseline": FALLING, "orthograd": TURNING}) if isinstance(b, Picture))
+    assert "All 50,000 labels, 3 seeds" in picture.words
+    assert "with ⊥Grad: 1 in the first epoch, 0.61 in the last." in picture.svg
+
+
+@pytest.mark.parametrize("length", [10, 17, 100])
+def test_every_epoch_is_in_one_stretch(length):
+    tenths = stretches_of([float(i) for i in range(length)])
+    assert len(tenths) == 10
+    assert tenths == sorted(tenths)
+    assert stretches_of([2.0] * length) == [2.0] * 10
+
+
+def test_short_trainings_and_single_runs_are_left_out():
+    assert not loss_blocks({"baseline": FALLING[:9], "orthograd": TURNING[:9]})
+    assert not loss_blocks({"baseline": FALLING, "orthograd": TURNING}, seeds=1)
+    assert not loss_blocks({"baseline": FALLING, "orthograd": TURNING[:50]})
+
+
+def runs_with(loss):
+    """Table 1, the training loss of the last epoch being a function of a run's clean metrics."""
+    runs = made_table1()
+    for run in runs:
+        run["losses"] = [1.0, loss(run["metrics"]["clean"])]
+    return {run["hash"]: run for run in runs}
+
+
+def last_epoch_blocks(runs):
+    return list(last_epoch_part(Evidence(runs)))
+
+
+def test_a_loss_that_orders_the_runs_is_found():
+    made = last_epoch_blocks(runs_with(lambda metrics: 1 / metrics["top1_accuracy"]))
+    table = next(block for block in made if isinstance(block, Table))
+    assert [row[0] for row in table.rows] == ["`resnet18-baseline`", "`resnet18-orthograd`"]
+    assert all(row[1] == "20" and row[3].startswith("−1.00 (") for row in table.rows)
+    assert "(p < 0.05) with accuracy in 2, with ECE in" in [b.text for b in made if isinstance(b, Words)][1]
+    picture = next(block for block in made if isinstance(block, Picture))
+    assert picture.name == "table1-last-epoch.svg"
+    assert picture.svg.count("mark baseline") == picture.svg.count("mark candidate") == 3 * 20 + 1  # and a legend
+
+
+def test_few_runs_or_equal_numbers_say_nothing():
+    whole = runs_with(lambda metrics: metrics["ece"])
+    few = {name: run for name, run in whole.items() if run["config"]["seed"] < ENOUGH - 1}
+    assert last_epoch_blocks(few) == []
+    assert last_epoch_blocks({}) == []
+    assert last_epoch_blocks(runs_with(lambda metrics: 0.25)) == []
+    assert last_epoch_blocks(runs_with(lambda metrics: math.nan)) == []
+
+
+def test_one_arm_alone_has_a_row_and_no_picture():
+    whole = runs_with(lambda metrics: metrics["ece"])
+    made = last_epoch_blocks({name: run for name, run in whole.items() if run["config"]["arm"] == "orthograd"})
+    assert [len(block.rows) for block in made if isinstance(block, Table)] == [1]
+    assert not any(isinstance(block, Picture) for block in made)
