@@ -6,7 +6,7 @@ Each function takes the folder of records and returns a table in Markdown.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ...statistics.table import markdown_table
