@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from orthograd import calibration, statistics
+from orthograd.cli import comparison
 from orthograd.cli.main import app
 from orthograd.lab.jobs.store import Store
+from orthograd.lab.training.config import Config
 from tests.patience import PATIENCE
 
 TINY = ["--seeds", "3", "--epochs", "6", "--workers", "1"]
@@ -207,6 +210,19 @@ def test_a_plan_gives_long_times_in_hours(tmp_path):
     assert done.exit_code == 0, done.output
     # A thousand days have a comma.
     assert re.search(r"About [0-9.,]+ days a run, [0-9.,]+ days in all with 1 process\.", " ".join(done.output.split()))
+
+
+def test_a_plan_times_the_precision_of_the_runs(monkeypatch):
+    seen = []
+
+    @contextmanager
+    def training(config, task, gpu):
+        seen.append((config.epochs, gpu.precision, torch.backends.cudnn.deterministic))
+        yield
+
+    monkeypatch.setattr(comparison, "training", training)
+    comparison._seconds(Config(device="cuda", precision="bf16"))
+    assert seen == [(1, "bf16", True), (2, "bf16", True)]
 
 
 def test_a_folder_is_printed_as_it_is_named(tmp_path):
