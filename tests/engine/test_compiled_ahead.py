@@ -34,9 +34,9 @@ class Square(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    def backward(ctx, slope):
+    def backward(ctx, gradient):
         launch(ctx.kernel, (1,), "backward")
-        return slope, None
+        return gradient, None
 
 
 def test_inside_nothing_is_launched():

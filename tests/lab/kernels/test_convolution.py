@@ -45,28 +45,28 @@ WIDE = [
 
 
 def made(images, inputs, outputs, side, size, stride, dtype=HALF):
-    """A layer, images that want slopes but where they are the first, and slopes of what comes out."""
+    """A layer, images that want a gradient but where they are the first, and the gradient of the output."""
     generator = torch.Generator().manual_seed(0)
     layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     nn.init.normal_(layer.weight, std=0.05, generator=generator)
     layer.to(dtype, memory_format=torch.channels_last)
     x = torch.randn(images, inputs, side, side, generator=generator).to(dtype, memory_format=torch.channels_last)
-    slope = torch.randn(images, outputs, side // stride, side // stride, generator=generator).to(dtype)
-    return layer, x.requires_grad_(inputs > 3), slope
+    gradient = torch.randn(images, outputs, side // stride, side // stride, generator=generator).to(dtype)
+    return layer, x.requires_grad_(inputs > 3), gradient
 
 
 @pytest.mark.parametrize(
     ("shape", "dtype"), [*((shape, HALF) for shape in SHAPES + WIDE), *((shape, SINGLE) for shape in SHAPES)]
 )
-def test_values_and_slopes_are_those_of_pytorch(shape, dtype):
-    layer, x, slope = made(*shape, dtype)
+def test_values_and_gradients_are_those_of_pytorch(shape, dtype):
+    layer, x, gradient = made(*shape, dtype)
     assert convolution_fits(layer, x)
     y = fused_convolution.fused_convolution(layer, x)[0]
-    y.backward(slope)
+    y.backward(gradient)
     exact_x, weight = x.detach().double().requires_grad_(x.requires_grad), layer.weight.detach().double()
     weight.requires_grad_()
     exact = nn.functional.conv2d(exact_x, weight, stride=layer.stride, padding=layer.padding)
-    exact.backward(slope.double())
+    exact.backward(gradient.double())
     pairs = [(y, exact), (layer.weight.grad, weight.grad)] + [(x.grad, exact_x.grad)] * x.requires_grad
     for found, wanted in pairs:
         assert (found.double() - wanted).norm() < (5e-4 if dtype == HALF else 1e-6) * wanted.norm()
@@ -78,9 +78,9 @@ def test_two_tiles_have_room_for_all_channels():
 
 def test_many_stretches_of_pixels_are_added_up(monkeypatch):
     monkeypatch.setattr(fused_convolution, "SHORTEST", 64)
-    layer, x, slope = made(8, 128, 128, 8, 1, 1)
-    fused_convolution.fused_convolution(layer, x)[0].backward(slope)
-    wanted = torch.einsum("nohw,nihw->oi", slope.double(), x.detach().double())
+    layer, x, gradient = made(8, 128, 128, 8, 1, 1)
+    fused_convolution.fused_convolution(layer, x)[0].backward(gradient)
+    wanted = torch.einsum("nohw,nihw->oi", gradient.double(), x.detach().double())
     assert (layer.weight.grad.double()[:, :, 0, 0] - wanted).norm() < 5e-4 * wanted.norm()
 
 
@@ -119,11 +119,11 @@ def test_what_follows_is_folded_in_where_a_network_is_judged(shape, has_plus, re
     assert (y.double() - wanted).norm() < 5e-4 * wanted.norm()
 
 
-def test_images_have_slopes_where_they_are_asked_for():
-    layer, x, slope = made(2, 3, 16, 4, 3, 1)
+def test_images_have_a_gradient_where_it_is_asked_for():
+    layer, x, gradient = made(2, 3, 16, 4, 3, 1)
     x = x.detach().requires_grad_()
-    fused_convolution.fused_convolution(layer, x)[0].backward(slope)
-    wanted = torch.nn.grad.conv2d_input(x.shape, layer.weight.double(), slope.double(), 1, 1)
+    fused_convolution.fused_convolution(layer, x)[0].backward(gradient)
+    wanted = torch.nn.grad.conv2d_input(x.shape, layer.weight.double(), gradient.double(), 1, 1)
     assert (x.grad.double() - wanted).norm() < 5e-4 * wanted.norm()
 
 
@@ -201,8 +201,8 @@ by_boxes("convolution_kernel", {"x": box, "w": matrix}, BACK=True)
 by_boxes("convolution_kernel", {"x": apart, "w": matrix, "parts": "*fp32"}, STRIDE=2, MEASURES=True)
 line = dict.fromkeys(("weight", "bias", "mean", "variance"), "*fp32")
 by_boxes("convolution_kernel", {"x": box, "w": matrix, "plus": "*bf16", **line}, RELU=True)
-by_boxes("spreading_kernel", {"slope": box, "w": matrix, "of_x": "*bf16"})
-by_boxes("spreading_kernel", {"slope": box, "w": matrix, "of_x": "*bf16"}, SIZE=1)
+by_boxes("spreading_kernel", {"output_gradient": box, "w": matrix, "input_gradient": "*bf16"})
+by_boxes("spreading_kernel", {"output_gradient": box, "w": matrix, "input_gradient": "*bf16"}, SIZE=1)
 half = "tensordesc<bf16[1, 8, 16, 32]>", "tensordesc<bf16[%s]>"
 forth, back = ({"x": half[0], "w": half[1] % main, "other_w": half[1] % other} for main, other in
                (("128, 32", "64, 32"), ("32, 128", "32, 64")))
@@ -212,15 +212,16 @@ by_boxes("wide_kernel", back, **all_of_160, BACK=True)
 box, matrix = (form.replace("bf16", "fp32") for form in (half[0], half[1] % "64, 32"))
 by_boxes("convolution_kernel", {"x": box, "w": matrix, "y": "*fp32"}, DEPTH=32)
 by_boxes("convolution_kernel", {"x": box, "w": matrix, "y": "*fp32"}, DEPTH=32, BACK=True, TRANSPOSED=True)
-by_boxes("spreading_kernel", {"slope": box, "w": matrix, "of_x": "*fp32"}, DEPTH=32, TRANSPOSED=True)
+back = {"output_gradient": box, "w": matrix, "input_gradient": "*fp32"}
+by_boxes("spreading_kernel", back, DEPTH=32, TRANSPOSED=True)
 compiled("transposing_kernel", {"w": "*fp32", "out": "*fp32", "taps": "i32"}, SIDE=64)
-small, slope = "tensordesc<bf16[1, 4, 16, 64]>", "tensordesc<bf16[64, 128]>"
-by_boxes("weights_kernel", {"x": small, "slope": slope, "parts": "*fp32"})
+small, matrix = "tensordesc<bf16[1, 4, 16, 64]>", "tensordesc<bf16[64, 128]>"
+by_boxes("weight_gradient_kernel", {"x": small, "output_gradient": matrix, "parts": "*fp32"})
 compiled("merging_kernel", {"parts": "*fp32", "mean": "*fp32"}, COLUMNS=16, AT_ONCE=256)
 compiled("adding_kernel", {"parts": "*fp32", "out": "*bf16"}, BLOCK=256, AT_ONCE=16)
 stem = {"H": 32, "W": 32, "C": 3, "O": 64, "PATCH": 32}
 compiled("stem_kernel", {"x": "*bf16", "w": "*bf16"}, **stem)
 compiled("stem_kernel", {"x": "*fp32", "w": "*fp32", "y": "*fp32"}, **stem)
-compiled("stem_weights_kernel", {"x": "*bf16", "slope": "*bf16", "parts": "*fp32"}, **stem)
+compiled("stem_weight_gradient_kernel", {"x": "*bf16", "output_gradient": "*bf16", "parts": "*fp32"}, **stem)
 print("compiled")
 """

@@ -64,19 +64,19 @@ def made(images, inputs, outputs, side, size, stride, dtype=torch.bfloat16):
 
 
 def results(shape, dtype=torch.bfloat16):
-    layer, x, slope = made(*shape, dtype)
+    layer, x, gradient = made(*shape, dtype)
     assert is_convolution_fused(layer, x)
     y = convolved(layer, x)[0]
-    y.backward(slope)
+    y.backward(gradient)
     return [y.detach(), layer.weight.grad] + [x.grad] * x.requires_grad
 
 
 @pytest.mark.parametrize(("shape", "dtype"), CASES)
 def test_kernels_do_what_pytorch_does_in_float64(shape, dtype):
-    layer, x, slope = made(*shape, dtype)
+    layer, x, gradient = made(*shape, dtype)
     exact_x, weight = x.detach().double().requires_grad_(x.requires_grad), layer.weight.detach().double()
     y = functional.conv2d(exact_x, weight.requires_grad_(), stride=layer.stride, padding=layer.padding)
-    y.backward(slope.double())
+    y.backward(gradient.double())
     back = backward_ways(layer, dtype)
     found = zip(results(shape, dtype), [y.detach(), weight.grad, exact_x.grad], (True, *back[::-1]), strict=False)
     for ours, exact in [pair for *pair, is_ours in found if is_ours]:  # of weights in TF32, cuDNN's are too small
@@ -101,21 +101,21 @@ def test_float32_is_left_to_pytorch_where_it_is_to_be_exact():
 
 @pytest.mark.parametrize("shape", SHAPES[:1] + SHAPES[7:8] + SHAPES[-2:-1])
 def test_replays_of_a_graph_give_the_bits_of_plain_steps(shape):
-    layer, x, slope = made(*shape)
+    layer, x, gradient = made(*shape)
     stream = torch.cuda.Stream()
 
-    def slopes():
+    def gradients():
         layer.weight.grad = x.grad = None
         y = convolved(layer, x)[0]
-        y.backward(slope)
+        y.backward(gradient)
         return [y.detach(), layer.weight.grad]
 
     with torch.cuda.stream(stream):
-        plain = [value.clone() for value in slopes()]
+        plain = [value.clone() for value in gradients()]
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            found = slopes()
+            found = gradients()
         for _ in range(5):
             for value in found:
                 value.zero_()
@@ -124,8 +124,8 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps(shape):
             assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
 
 
-def test_tensors_that_begin_anywhere_are_left_to_pytorch_and_slopes_are_moved():
-    layer, x, slope = made(*SHAPES[0])
+def test_tensors_that_begin_anywhere_are_left_to_pytorch_and_gradients_are_moved():
+    layer, x, gradient = made(*SHAPES[0])
     memory = torch.empty(x.numel() + 8, dtype=x.dtype, device="cuda")
 
     def moved(values):
@@ -135,15 +135,15 @@ def test_tensors_that_begin_anywhere_are_left_to_pytorch_and_slopes_are_moved():
 
     assert not is_convolution_fused(layer, moved(x.detach()))
     wanted = results(SHAPES[0])
-    convolved(layer, x)[0].backward(moved(slope))
+    convolved(layer, x)[0].backward(moved(gradient))
     assert torch.equal(layer.weight.grad, wanted[1])
     assert torch.equal(x.grad, wanted[2])
 
 
 @pytest.mark.parametrize("name", ["tf32", "bf16"])
 @pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
-def test_a_network_has_slopes_as_near_to_those_in_float64_as_with_cudnn(network, name, monkeypatch):
-    def slopes(dtype=torch.float32):
+def test_a_network_has_gradients_as_near_to_those_in_float64_as_with_cudnn(network, name, monkeypatch):
+    def gradients(dtype=torch.float32):
         torch.manual_seed(0)
         model = network((3, 32, 32), 10).to("cuda").to(memory_format=torch.channels_last)
         images = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0)).cuda()
@@ -154,9 +154,9 @@ def test_a_network_has_slopes_as_near_to_those_in_float64_as_with_cudnn(network,
             functional.cross_entropy(model(images).float(), torch.arange(16, device="cuda") % 10).backward()
         return [parameter.grad.double() for parameter in model.parameters()]
 
-    ours, exact = slopes(), slopes(torch.float64)
+    ours, exact = gradients(), gradients(torch.float64)
     monkeypatch.setattr(module, "is_convolution_fused", lambda layer, x: False)
-    theirs = slopes()
+    theirs = gradients()
     total = sum((mine - true).square().sum() for mine, true in zip(ours, exact, strict=True))
     cudnn = sum((other - true).square().sum() for other, true in zip(theirs, exact, strict=True))
     assert total.sqrt() < 1.5 * cudnn.sqrt()

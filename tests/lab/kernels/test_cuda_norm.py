@@ -27,12 +27,15 @@ def values(*shape, seed=0, dtype=torch.float32):
 
 
 def results(shape, dtype, *, is_sum, has_plus, kernels):
-    """All that comes out, and all slopes; by PyTorch in float64 if not by the kernels."""
+    """All that comes out, and all gradients; by PyTorch in float64 if not by the kernels."""
     x, plus = values(*shape, dtype=dtype), values(*shape, seed=1, dtype=dtype) if has_plus else None
-    norm, slopes = nn.BatchNorm2d(shape[1]).cuda(), [values(*shape, seed=seed, dtype=dtype).detach() for seed in (2, 3)]
+    norm, gradients = (
+        nn.BatchNorm2d(shape[1]).cuda(),
+        [values(*shape, seed=seed, dtype=dtype).detach() for seed in (2, 3)],
+    )
     if not kernels:
         x, plus = (None if each is None else each.detach().double().requires_grad_() for each in (x, plus))
-        norm, slopes = norm.double(), [slope.double() for slope in slopes]
+        norm, gradients = norm.double(), [each.double() for each in gradients]
     assert is_norm_fused(norm, x) == kernels
     if is_sum and not kernels:  # the kernels round the sum before they normalise it, which opens other ReLUs
         total = x if plus is None else x + plus
@@ -40,7 +43,7 @@ def results(shape, dtype, *, is_sum, has_plus, kernels):
         ways = total, functional.relu(norm(total))
     else:
         ways = sum_norm_relu(norm, x, plus) if is_sum else norm_relu(norm, x, plus)
-    torch.autograd.backward(ways, slopes)
+    torch.autograd.backward(ways, gradients)
     found = [*ways, x.grad, norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var]
     return [value.detach() for value in found + ([] if plus is None else [plus.grad])]
 
@@ -148,13 +151,13 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps():
 
 
 @pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
-def test_a_network_has_slopes_as_near_to_those_in_float64_as_pytorch_finds(network, monkeypatch):
-    """Where values are rounded, ReLUs open that should not: in ResNet-50 that alone moves slopes by some percent.
+def test_a_network_has_gradients_as_near_to_those_in_float64_as_pytorch_finds(network, monkeypatch):
+    """Where values are rounded, ReLUs open that should not: in ResNet-50 that alone moves gradients by some percent.
 
     How far differs by a factor of three between PyTorch's own layouts, channels first and last, on a CPU.
     """
 
-    def slopes(dtype):
+    def gradients(dtype):
         torch.manual_seed(0)
         model = network((3, 32, 32), 10).to("cuda", dtype).to(memory_format=torch.channels_last)
         images = values(16, 3, 32, 32).detach().to(dtype)
@@ -162,9 +165,9 @@ def test_a_network_has_slopes_as_near_to_those_in_float64_as_pytorch_finds(netwo
             functional.cross_entropy(model(images), torch.arange(16, device="cuda") % 10).backward()
         return [parameter.grad.double() for parameter in model.parameters()]
 
-    ours, exact = slopes(torch.float32), slopes(torch.float64)
+    ours, exact = gradients(torch.float32), gradients(torch.float64)
     monkeypatch.setattr(module, "is_norm_fused", lambda norm, x, plus=None: False)
-    for mine, theirs, true in zip(ours, slopes(torch.float32), exact, strict=True):
+    for mine, theirs, true in zip(ours, gradients(torch.float32), exact, strict=True):
         assert (mine - true).norm() < 3 * (theirs - true).norm() + 0.01 * true.norm() < 0.3 * true.norm()
 
 

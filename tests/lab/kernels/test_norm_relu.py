@@ -61,7 +61,7 @@ def assert_alike(found, wanted, *, tolerance=2e-5):
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("shape", [(4, 64, 8, 8), (3, 16, 5, 5), (2, 160, 6, 6), (2, 40, 3, 3), (2, 64, 3, 1)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_slopes_and_statistics_are_those_of_pytorch(shape, kind):
+def test_values_gradients_and_statistics_are_those_of_pytorch(shape, kind):
     x, plus = values(*shape, mean=5.0), values(*shape, seed=3) if "x" in kind or "sum" in kind else None
     norm, theirs = made_norm(shape[1]), made_norm(shape[1]).double()
     exact_x, exact_plus = exact(x), exact(plus)
@@ -73,10 +73,10 @@ def test_values_slopes_and_statistics_are_those_of_pytorch(shape, kind):
         ways = norm_relu(norm, x, plus, relu="relu" in kind)
         y = theirs(exact_x) if plus is None else theirs(exact_x) + exact_plus
         wanted = (functional.relu(y) if "relu" in kind else y,) * 2
-    slopes = values(*shape, seed=4).detach(), values(*shape, seed=5).detach()
-    torch.autograd.backward(ways, slopes)
+    gradients = values(*shape, seed=4).detach(), values(*shape, seed=5).detach()
+    torch.autograd.backward(ways, gradients)
     torch.autograd.backward(
-        [a * b.double() for a, b in zip(wanted, slopes, strict=True)], [torch.ones_like(wanted[0])] * 2
+        [a * b.double() for a, b in zip(wanted, gradients, strict=True)], [torch.ones_like(wanted[0])] * 2
     )
 
     def told(ways, x, plus, norm):
@@ -123,12 +123,12 @@ def test_a_sum_that_is_judged_is_rounded_before_it_is_normalised():
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("share", [1024, 4096, 2**40])
-def test_large_layers_are_added_up_by_more_programs_to_the_same(share, monkeypatch):
+def test_large_layers_are_added_up_by_more_thread_blocks_to_the_same(share, monkeypatch):
     x, beside, norm = values(4, 64, 8, 8, mean=5.0), values(4, 64, 8, 8, mean=5.0), made_norm(64)
-    monkeypatch.setattr(fused_norm, "PROGRAMS", 2)
+    monkeypatch.setattr(fused_norm, "BLOCKS", 2)
     monkeypatch.setattr(fused_norm, "SHARE", share)
-    programs = fused_norm.Launches(x, norm)._by_stretch
-    assert programs == {1024: (8, 2), 4096: (2, 2), 2**40: (1, 2)}[share]
+    grid = fused_norm.Launches(x, norm)._by_stretch
+    assert grid == {1024: (8, 2), 4096: (2, 2), 2**40: (1, 2)}[share]
     norm_relu(norm, x)[0].square().sum().backward()
     functional.relu(made_norm(64)(beside)).square().sum().backward()
     torch.testing.assert_close(x.grad, beside.grad, rtol=1e-4, atol=1e-5)
@@ -136,7 +136,7 @@ def test_large_layers_are_added_up_by_more_programs_to_the_same(share, monkeypat
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("used", [0, 1])
-def test_a_way_that_nobody_goes_gives_no_slope(used):
+def test_a_way_that_nobody_goes_gives_no_gradient(used):
     x, beside = values(2, 16, 4, 4), values(2, 16, 4, 4)
     norm_relu(made_norm(16), x)[used].square().sum().backward()
     functional.relu(made_norm(16)(beside)).square().sum().backward()
@@ -156,7 +156,7 @@ def test_a_large_mean_does_not_drown_the_deviation():
 
 @pytest.mark.usefixtures("fused")
 def test_again_gives_the_same_bits():
-    """Programs count to the last one; the next launch must find the counters at zero."""
+    """Thread blocks count to the last one; the next launch must find the counters at zero."""
     norm, x = made_norm(160), values(4, 160, 8, 8)
     first, second = (norm_relu(norm, x)[0] for _ in range(2))
     assert torch.equal(first, second)
@@ -264,10 +264,11 @@ from triton.compiler import ASTSource
 
 from orthograd.lab.kernels import norm_triton
 
-VALUES = "first second total values plus out slope other_slope beside values_slope plus_slope".split()
+VALUES = "first second total values plus out output_gradient other_gradient beside input_gradient plus_gradient".split()
 SIZES = {"PARTS": 128, "ROWS": 32, "COLUMNS": 32}
 for kind in ("*bf16", "*fp32"):
-    for name in ("statistics_kernel", "normalise_kernel", "normalise_kernel, plain", "sums_kernel", "slopes_kernel"):
+    names = "statistics_kernel", "normalise_kernel", "normalise_kernel, plain", "sums_kernel", "input_gradient_kernel"
+    for name in names:
         kernel, flag = getattr(norm_triton, name.split(",")[0]), "plain" not in name
         types = {argument: "*fp32" for argument in kernel.arg_names if argument.islower()}
         types |= {argument: kind for argument in VALUES}

@@ -51,30 +51,30 @@ def operands(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, torch.Si
 def products(
     model: nn.Module, images: Tensor, dtype: torch.dtype, device: str, *, only_cudnn: bool = False
 ) -> Iterator[Step]:
-    """Each product of a step: forward in order, then backward in reverse, where the images need no slopes."""
+    """Each product of a step: forward in order, then backward in reverse, where the images need no gradient."""
     backward: list[Step] = []
     for layer, before, after in operands(model, images):
-        x, w, slope = (noise_of(shape, dtype, device) for shape in (before, layer.weight.shape, after))
+        x, w, gradient = (noise_of(shape, dtype, device) for shape in (before, layer.weight.shape, after))
         wanted = bool(backward), True
         is_ours = not only_cudnn and is_convolution_fused(copy.deepcopy(layer).to(dtype), x)
-        forth, back = by_us(layer, x, w, slope, wanted) if is_ours else by_cudnn(layer, x, w, slope, wanted)
+        forth, back = by_us(layer, x, w, gradient, wanted) if is_ours else by_cudnn(layer, x, w, gradient, wanted)
         yield forth
         backward.append(back)
     yield from reversed(backward)
 
 
-def by_us(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
+def by_us(layer: nn.Conv2d, x: Tensor, w: Tensor, gradient: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
     """The product forward and those back, by our kernels."""
-    from ..kernels.fused_convolution import slopes, values
+    from ..kernels.fused_convolution import gradients, values
 
-    return partial(values, layer, x, w), partial(slopes, layer, slope, x, w, wanted=wanted)
+    return partial(values, layer, x, w), partial(gradients, layer, gradient, x, w, wanted=wanted)
 
 
-def by_cudnn(layer: nn.Conv2d, x: Tensor, w: Tensor, slope: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
+def by_cudnn(layer: nn.Conv2d, x: Tensor, w: Tensor, gradient: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
     """The same by cuDNN."""
     form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
     by_torch = torch.ops.aten
-    back = partial(by_torch.convolution_backward, slope, x, w, None, *form, [*wanted, False])
+    back = partial(by_torch.convolution_backward, gradient, x, w, None, *form, [*wanted, False])
     return partial(by_torch.convolution, x, w, None, *form), back
 
 

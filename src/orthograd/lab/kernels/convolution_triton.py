@@ -1,9 +1,9 @@
-"""Convolutions as Triton kernels, for GPUs whose programs fetch boxes of a tensor (TMA), as Hopper's do.
+"""Convolutions as Triton kernels, for GPUs whose thread blocks fetch boxes of a tensor (TMA), as Hopper's do.
 
 A convolution is a product of weights and pixels, summed over taps and channels. Images lie with their channels last, so
 the pixels that a tap sees are a box of the image, moved by the tap; what lies outside comes as zeros. By hand, since
-several networks share the GPU, and cuDNN's are made to have one product done soon. Here a program has a large tile for
-itself, which takes it longer, and all of them together less of the GPU's time.
+several networks share the GPU, and cuDNN's are made to have one product done soon. Here a thread block has a large
+tile for itself, which takes it longer, and all of them together less of the GPU's time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def convolution_kernel(
     SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, TRANSPOSED: tl.constexpr, MEASURES: tl.constexpr,
     RELU: tl.constexpr, GAIN: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """y (images, H, W, O) of x, which has C channels; BACK: the slopes of a convolution of stride 1 from O to C.
+    """y (images, H, W, O) of x with C channels. BACK: the input gradient of a convolution of stride 1 from O to C.
 
     Weights for the way back may have been TRANSPOSED; otherwise each tile of them is. The product is multiplied by a
     GAIN, as in all kernels here, which makes up for what TF32 drops.
 
-    Where it MEASURES, a program leaves the mean of each channel in its pixels, and the squares about it added up. With
-    a norm, whose statistics are known, and ``plus`` it is all that follows: relu(norm(y) + plus).
+    Where it MEASURES, a thread block leaves the mean of each channel in its pixels, and the squares about it added up.
+    With a norm, whose statistics are known, and ``plus`` it is all that follows: relu(norm(y) + plus).
     """
     first, n0 = tl.program_id(0) // (O // CHANNELS) * PIXELS, tl.program_id(0) % (O // CHANNELS) * CHANNELS
     total = tl.zeros([CHANNELS, PIXELS], tl.float32)
@@ -49,7 +49,7 @@ def wide_kernel(
     SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, MEASURES: tl.constexpr,
     RELU: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, OTHERS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The same by programs of all channels: two powers of two, where none divides O, and what lies beyond is left."""
+    """The same by thread blocks of all channels: two powers of two, where none divides O; the rest is masked."""
     first = tl.program_id(0) * PIXELS
     total, others = tl.zeros([CHANNELS, PIXELS], tl.float32), tl.zeros([OTHERS, PIXELS], tl.float32)
     for step in range(SIZE * SIZE * (C // DEPTH)):
@@ -71,7 +71,7 @@ def wide_kernel(
 
 @triton.jit
 def _weights(w, tap, n0, c0, C: tl.constexpr, O: tl.constexpr, IS_TURNED: tl.constexpr):
-    """A tile of a tap: of what is found by what is multiplied."""
+    """A tile of a tap: output channels by what is multiplied."""
     return w.load([c0, tap * O + n0]).T if IS_TURNED else w.load([n0, tap * C + c0])
 
 
@@ -90,10 +90,10 @@ def _finish(
             total += tl.load(plus + places, mask=inside, other=0.0).to(tl.float32).T
         if RELU:
             total = tl.where(total < 0, 0.0, total)
-    found = total.to(y.dtype.element_ty)
-    tl.store(y + places, found.T, mask=inside)
+    rounded = total.to(y.dtype.element_ty)
+    tl.store(y + places, rounded.T, mask=inside)
     if MEASURES:
-        values, own_count = found.to(tl.float32), tl.minimum(count - first, PIXELS)
+        values, own_count = rounded.to(tl.float32), tl.minimum(count - first, PIXELS)
         center = tl.sum(values, 1) / own_count  # what lies behind the last image is zero
         apart = tl.where((m < count)[None, :], values - center[:, None], 0.0)
         own = parts + first // PIXELS * (2 * O) + n
@@ -106,7 +106,7 @@ def merging_kernel(
     parts, mean, scale, running_mean, running_variance, pixels, channels, stretches, length, epsilon, momentum,
     COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Mean and 1/deviation of each channel, running ones too, from what programs have measured."""
+    """Mean and 1/deviation of each channel, running ones too, from what thread blocks have measured."""
     columns, numbers = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, AT_ONCE)
     pivot = tl.load(parts + columns)  # differences from one of the means keep their digits where means are large
     sums = tl.zeros([AT_ONCE, COLUMNS], tl.float32)
@@ -130,14 +130,14 @@ def merging_kernel(
 
 @triton.jit
 def spreading_kernel(
-    slope, w, of_x, images,
+    output_gradient, w, input_gradient, images,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, TRANSPOSED: tl.constexpr,
     GAIN: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The slopes, (images, 2H, 2W, O), of what a convolution of stride 2 took from O to C channels.
+    """The input gradient, (images, 2H, 2W, O), of a convolution of stride 2 from O to C channels.
 
     A pixel in an odd row is seen by the first and last row of taps, one in an even row by the middle one; columns as
-    well. So there are four kinds of pixels, and a program has one of them.
+    well. So there are four kinds of pixels, and a thread block has one of them.
     """
     kind = 3 - tl.program_id(0) % 4  # those with the most taps first
     odd_y, odd_x = kind // 2, kind % 2
@@ -154,17 +154,17 @@ def spreading_kernel(
         weight = 0
         if SIZE == 3:
             weight = (1 + odd_y - 2 * below) * 3 + (1 + odd_x - 2 * right)
-        pixels = slope.load([image, row + below, right, c0]).reshape(PIXELS, DEPTH)
+        pixels = output_gradient.load([image, row + below, right, c0]).reshape(PIXELS, DEPTH)
         total = tl.dot(_weights(w, weight, n0, c0, C, O, not TRANSPOSED), pixels.T, total)
     m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
     places = (m // W * 2 + odd_y) * (2 * W) + m % W * 2 + odd_x
-    found, inside = (total * GAIN).T.to(of_x.dtype.element_ty), (m < images * H * W)[:, None]
-    tl.store(of_x + places[:, None] * O + n[None, :], found, mask=inside)
+    values, inside = (total * GAIN).T.to(input_gradient.dtype.element_ty), (m < images * H * W)[:, None]
+    tl.store(input_gradient + places[:, None] * O + n[None, :], values, mask=inside)
 
 
 @triton.jit
 def transposing_kernel(w, out, taps, C: tl.constexpr, O: tl.constexpr, SIDE: tl.constexpr):
-    """Weights (C, taps, O) as (O, taps, C), a tile of a tap each program."""
+    """Weights (C, taps, O) as (O, taps, C), a tile of a tap each thread block."""
     tile, tap = tl.program_id(0), tl.program_id(1)
     c = tile % (C // SIDE) * SIDE + tl.arange(0, SIDE)
     o = tile // (C // SIDE) * SIDE + tl.arange(0, SIDE)
@@ -173,12 +173,12 @@ def transposing_kernel(w, out, taps, C: tl.constexpr, O: tl.constexpr, SIDE: tl.
 
 
 @triton.jit
-def weights_kernel(
-    x, slope, parts, length,
+def weight_gradient_kernel(
+    x, output_gradient, parts, length,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr,
     OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Slopes of the weights, (stretches, O, SIZE, SIZE, C): of a stretch of pixels, a tile of a tap each program."""
+    """The weight gradient, (stretches, O, SIZE, SIZE, C): of a stretch of pixels, a tile of a tap each thread block."""
     TILES: tl.constexpr = (O // OUTPUTS) * (C // INPUTS) * SIZE * SIZE
     tile, stretch = tl.program_id(0) % TILES, tl.program_id(0) // TILES
     c0, o0 = tile % (C // INPUTS) * INPUTS, tile // (C // INPUTS) % (O // OUTPUTS) * OUTPUTS
@@ -186,7 +186,7 @@ def weights_kernel(
     total = tl.zeros([OUTPUTS, INPUTS], tl.float32)
     for first in range(stretch * length, stretch * length + length, DEPTH):
         pixels = _moved(x, first, tap, c0, H, W, C, SIZE, STRIDE).reshape(DEPTH, INPUTS)
-        total = tl.dot(slope.load([first, o0]).T, pixels, total)
+        total = tl.dot(output_gradient.load([first, o0]).T, pixels, total)
     o, c = o0 + tl.arange(0, OUTPUTS), tap * C + c0 + tl.arange(0, INPUTS)
     places = stretch * (O * SIZE * SIZE * C) + o[:, None] * (SIZE * SIZE * C) + c[None, :]
     tl.store(parts + places, total.to(parts.dtype.element_ty))
@@ -227,23 +227,23 @@ def stem_kernel(
     """A convolution of 3 × 3 from few channels: all that a pixel sees at once, up to PATCH values."""
     m, n, k = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, O), tl.arange(0, PATCH)
     weights = tl.load(w + n[None, :] * (9 * C) + k[:, None], mask=(k < 9 * C)[:, None], other=0.0)
-    found = tl.dot(_patches(x, m, k, pixels, H, W, C), weights) * GAIN
-    tl.store(y + m[:, None] * O + n[None, :], found.to(y.dtype.element_ty), mask=(m < pixels)[:, None])
+    product = tl.dot(_patches(x, m, k, pixels, H, W, C), weights) * GAIN
+    tl.store(y + m[:, None] * O + n[None, :], product.to(y.dtype.element_ty), mask=(m < pixels)[:, None])
 
 
 @triton.jit
-def stem_weights_kernel(
-    x, slope, parts, pixels, length,
+def stem_weight_gradient_kernel(
+    x, output_gradient, parts, pixels, length,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, GAIN: tl.constexpr,
     PIXELS: tl.constexpr, PATCH: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of its weights, (stretches, O, 3, 3, C)."""
+    """Its weight gradient, (stretches, O, 3, 3, C)."""
     n, k = tl.arange(0, O), tl.arange(0, PATCH)
     total = tl.zeros([O, PATCH], tl.float32)
     for first in range(tl.program_id(0) * length, tl.program_id(0) * length + length, PIXELS):
         m = first + tl.arange(0, PIXELS)
-        slopes = tl.load(slope + m[:, None] * O + n[None, :], mask=(m < pixels)[:, None], other=0.0)
-        total = tl.dot(slopes.T, _patches(x, m, k, pixels, H, W, C), total)
+        gradients = tl.load(output_gradient + m[:, None] * O + n[None, :], mask=(m < pixels)[:, None], other=0.0)
+        total = tl.dot(gradients.T, _patches(x, m, k, pixels, H, W, C), total)
     places = tl.program_id(0) * (O * 9 * C) + n[:, None] * (9 * C) + k[None, :]
     tl.store(parts + places, total * GAIN, mask=(k < 9 * C)[None, :])
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...engine.compilation import has_triton
 
 Ways = tuple[Tensor, Tensor]
-"""The same values for two that use them: what slopes they give is added up where it is needed, not in between."""
+"""The same values for two that use them: their gradients are added up in the kernel that needs the sum."""
 Statistics = tuple[Tensor, Tensor]
 """Mean and 1/deviation of each channel of a batch."""
 NORM_TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -31,7 +31,7 @@ MANY = 512 * 512
 
 
 class Tile(NamedTuple):
-    """Two sides of what a program finds, powers of two, its warps, and how many products ahead it fetches."""
+    """Two sides of what a thread block computes, powers of two, its warps, and how many products ahead it fetches."""
 
     first: int
     second: int
@@ -44,7 +44,7 @@ class Tile(NamedTuple):
 WIDE = {160: Tile(256, 128, 8, 5, 64), 320: Tile(128, 256, 8, 3, 64)}
 """Of channels that no large power of two divides, a tile of all of them."""
 SPREAD = Tile(256, 64, 4, 3)
-"""Of such slopes behind stride 2."""
+"""Of input gradients for such channels, with stride 2."""
 
 
 def is_stem(layer: nn.Conv2d) -> bool:
@@ -59,22 +59,22 @@ def has_tiles(channels: int) -> bool:
 
 
 def backward_ways(layer: nn.Conv2d, dtype: torch.dtype) -> tuple[bool, bool]:
-    """Whether slopes of images and those of weights are ours to find: measured on an H200.
+    """Whether our kernels compute the input gradient and the weight gradient: measured on an H200.
 
     In TF32, weights have to be transposed first, which takes long where there are many.
     """
     inputs, outputs = layer.in_channels, layer.out_channels
     if is_stem(layer):
-        return False, True  # no training asks for slopes of the images
+        return False, True  # no training asks for the gradient of the images
     if dtype == torch.float32:
         return layer.stride == (2, 2) or inputs * outputs < MANY, False
     return layer.stride == (1, 1) or inputs % 64 == 0, has_tiles(inputs) and has_tiles(outputs)
 
 
 def tile_of(pixels: int, channels: int, depth: int) -> Tile:
-    """Of a forward pass, and of slopes that go back: pixels by channels, as measured on an H200.
+    """Of a forward pass, and of an input gradient: pixels by channels, as measured on an H200.
 
-    Where few products are added up, memory bounds it, and small programs keep it busy.
+    Where few products are added up, memory bounds it, and small thread blocks keep it busy.
     """
     if channels in WIDE:
         return WIDE[channels]
@@ -84,12 +84,12 @@ def tile_of(pixels: int, channels: int, depth: int) -> Tile:
 
 
 def weights_tile_of(inputs: int, outputs: int) -> Tile:
-    """Of slopes of weights: outputs by inputs, as measured on an H200."""
+    """Of a weight gradient: outputs by inputs, as measured on an H200."""
     return Tile(128 if outputs % 128 == 0 else 64, 128 if inputs % 128 == 0 and inputs > 128 else 64, 4, 3)
 
 
 def is_convolution_fused(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Conv2d]:
-    """Whether the kernels do what this convolution does, on the current GPU; their slopes have no slopes."""
+    """Whether the kernels do what this convolution does, on the current GPU; they have no second derivatives."""
     if type(x) is not Tensor or type(layer) is not nn.Conv2d or not x.is_cuda or torch.compiler.is_compiling():
         return False
     if layer._forward_hooks or layer._forward_pre_hooks:
@@ -143,7 +143,7 @@ def _has_boxes(device: int) -> bool:
 def is_norm_fused(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> TypeGuard[nn.BatchNorm2d]:
     """Whether the kernels do what this norm does, on the current GPU.
 
-    Slopes they have in training alone, and these have no slopes.
+    They have gradients in training alone, and no second derivatives.
     """
     if type(x) is not Tensor or type(norm) is not nn.BatchNorm2d or not x.is_cuda:
         return False

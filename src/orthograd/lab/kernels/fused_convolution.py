@@ -17,27 +17,27 @@ from .convolution_triton import (
     merging_kernel,
     spreading_kernel,
     stem_kernel,
-    stem_weights_kernel,
+    stem_weight_gradient_kernel,
     transposing_kernel,
-    weights_kernel,
+    weight_gradient_kernel,
     wide_kernel,
 )
 from .eligible import ALIGNED, SPREAD, Statistics, Tile, backward_ways, is_norm_fused, is_stem, tile_of, weights_tile_of
 
-PROGRAMS = 132
-"""Of a launch that adds up slopes of weights, about: one for each multiprocessor of an H200."""
+BLOCKS = 132
+"""Thread blocks of a launch that adds up weight gradients, about: one for each multiprocessor of an H200."""
 SHORTEST = 256
 """Pixels of a stretch, at least."""
 DEPTH = 128
 """Bytes of channels, multiplied at a time, as far as they divide all channels; or as many pixels."""
 SQUARE = 64
-"""Weights of which a program transposes as many times as many."""
+"""Weights of which a thread block transposes as many times as many."""
 STEM_PIXELS, STEM_PATCH = 128, 32
-"""Of a program of the first convolution, and values that a pixel sees, as a power of two."""
+"""Of a thread block of the first convolution, and values that a pixel sees, as a power of two."""
 ADDED, AT_ONCE = 4096, 16
-"""Numbers that a program adds up to slopes of weights, and of how many stretches at a time, at most."""
+"""Numbers that a thread block adds up to weight gradients, and of how many stretches at a time, at most."""
 MERGED = 16, 256
-"""Channels of which a program merges what was measured, and of how many tiles at a time."""
+"""Channels of which a thread block merges what was measured, and of how many tiles at a time."""
 DROPPED = 2**-10 / (2 * math.log(2))
 """Of a product in TF32: the GPU drops bits where others round, in either factor a part in 2^12 ln 2 on average, which
 is known since digits of numbers are distributed as they are (Benford's law)."""
@@ -48,8 +48,8 @@ NO_LINE = None, None, None, None, 0.0
 def fused_convolution(layer: nn.Conv2d, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
     """The convolution by our kernels, and what the batch norm behind it needs to know of it, where it may."""
     weight = _weight_of(layer, x)
-    y, *found = _Convolution.apply(x, weight, layer, norm)  # type: ignore[no-untyped-call]
-    return y, (found[0], found[1]) if found else None
+    y, *statistics = _Convolution.apply(x, weight, layer, norm)  # type: ignore[no-untyped-call]
+    return y, (statistics[0], statistics[1]) if statistics else None
 
 
 def _weight_of(layer: nn.Conv2d, x: Tensor) -> Tensor:
@@ -61,18 +61,18 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, layer: nn.Conv2d, norm: nn.Module | None) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, weight)
         ctx.layer = layer
-        found = values(layer, x, weight, norm)
-        ctx.mark_non_differentiable(*found[1:])
-        return found
+        y, *statistics = values(layer, x, weight, norm)
+        ctx.mark_non_differentiable(*statistics)
+        return y, *statistics
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, gradient: Tensor, *_: None) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
-        slope = slope.to(x.dtype).contiguous(memory_format=torch.channels_last)
-        if slope.data_ptr() % ALIGNED:
-            slope = slope.clone(memory_format=torch.channels_last)
-        return *slopes(ctx.layer, slope, x, weight, wanted=ctx.needs_input_grad[:2]), None, None
+        gradient = gradient.to(x.dtype).contiguous(memory_format=torch.channels_last)
+        if gradient.data_ptr() % ALIGNED:
+            gradient = gradient.clone(memory_format=torch.channels_last)
+        return *gradients(ctx.layer, gradient, x, weight, wanted=ctx.needs_input_grad[:2]), None, None
 
 
 def values(layer: nn.Conv2d, x: Tensor, weight: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
@@ -80,24 +80,25 @@ def values(layer: nn.Conv2d, x: Tensor, weight: Tensor, norm: nn.Module | None =
     return (_stem(x, weight),) if is_stem(layer) else _forward(x, weight, layer.stride[0], norm)
 
 
-def slopes(
-    layer: nn.Conv2d, slope: Tensor, x: Tensor, weight: Tensor, *, wanted: tuple[bool, bool]
+def gradients(
+    layer: nn.Conv2d, output_gradient: Tensor, x: Tensor, weight: Tensor, *, wanted: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """Of x and of the weight, as far as they are wanted: by our kernels where these are the faster, or by cuDNN."""
     ours = tuple(each and is_ours for each, is_ours in zip(wanted, backward_ways(layer, x.dtype), strict=True))
-    of_x = of_weight = None
+    input_gradient = weight_gradient = None
     if ours[0]:
-        of_x = _of_x(slope, weight, layer.stride[0])
+        input_gradient = _input_gradient(output_gradient, weight, layer.stride[0])
     if ours[1] and is_stem(layer):
-        of_weight = _of_stem_weight(slope, x, weight)
+        weight_gradient = _stem_weight_gradient(output_gradient, x, weight)
     elif ours[1]:
-        of_weight = _of_weight(slope, x, weight, layer.stride[0])
+        weight_gradient = _weight_gradient(output_gradient, x, weight, layer.stride[0])
     if ours != wanted:
         left = [each and not own for each, own in zip(wanted, ours, strict=True)]
         form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
-        found = torch.ops.aten.convolution_backward(slope, x, weight, None, *form, [*left, False])
-        of_x, of_weight = found[0] if left[0] else of_x, found[1] if left[1] else of_weight
-    return of_x, of_weight
+        by_cudnn = torch.ops.aten.convolution_backward(output_gradient, x, weight, None, *form, [*left, False])
+        input_gradient = by_cudnn[0] if left[0] else input_gradient
+        weight_gradient = by_cudnn[1] if left[1] else weight_gradient
+    return input_gradient, weight_gradient
 
 
 def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
@@ -153,26 +154,26 @@ def _convolve(
     _multiply(x, weight, tile, (y, parts, *line, plus), shape, stride, measures=parts is not None, relu=relu)
 
 
-def _of_x(slope: Tensor, weight: Tensor, stride: int) -> Tensor:
-    count, outputs, side, _ = slope.shape
+def _input_gradient(output_gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
+    count, outputs, side, _ = output_gradient.shape
     channels, size = weight.shape[1:3]
-    of_x = _images(count, channels, side * stride, slope)
+    input_gradient = _images(count, channels, side * stride, output_gradient)
     tile = tile_of(count * side * side, channels, outputs * size * size // (stride * stride))
     shape = count, side, side, outputs, channels, size
-    is_transposed = slope.dtype == torch.float32  # products of TF32 cannot turn what they are given
+    is_transposed = output_gradient.dtype == torch.float32  # products of TF32 cannot turn what they are given
     weight = _transposed(weight) if is_transposed else weight
     if stride == 1:
-        _multiply(slope, weight, tile, (of_x, None, *NO_LINE, None), shape, 1, is_back=True)
-        return of_x
-    tile, depth = SPREAD if tile.more else tile, _depth(slope)
+        _multiply(output_gradient, weight, tile, (input_gradient, None, *NO_LINE, None), shape, 1, is_back=True)
+        return input_gradient
+    tile, depth = SPREAD if tile.more else tile, _depth(output_gradient)
     block = [tile.second, depth] if is_transposed else [depth, tile.second]
     launch(
         spreading_kernel, (4 * -(-count * side * side // tile.first) * (channels // tile.second),),
-        _boxes(slope, 1, tile.first, depth), _matrix(weight, block), of_x,
-        *shape, is_transposed, _gain(slope), tile.first, tile.second, depth,
+        _boxes(output_gradient, 1, tile.first, depth), _matrix(weight, block), input_gradient,
+        *shape, is_transposed, _gain(output_gradient), tile.first, tile.second, depth,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return of_x
+    return input_gradient
 
 
 def _multiply(
@@ -193,17 +194,17 @@ def _multiply(
         return _matrix(weight, [depth, rows] if is_back and not is_transposed else [rows, depth])
 
     count, side, _, _, outputs, _ = shape
-    programs, boxes = -(-count * side * side // tile.first), _boxes(x, stride, tile.first, depth)
+    blocks, boxes = -(-count * side * side // tile.first), _boxes(x, stride, tile.first, depth)
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     if tile.more:
         launch(
-            wide_kernel, (programs,),
+            wide_kernel, (blocks,),
             boxes, tiles(tile.second), tiles(tile.more), *after,
             *shape, stride, is_back, measures, relu, tile.first, tile.second, tile.more, depth, **options,
         )  # fmt: skip
         return
     launch(
-        convolution_kernel, (programs * (outputs // tile.second),),
+        convolution_kernel, (blocks * (outputs // tile.second),),
         boxes, tiles(tile.second), *after,
         *shape, stride, is_back, is_transposed, measures, relu, _gain(x), tile.first, tile.second, depth, **options,
     )  # fmt: skip
@@ -222,28 +223,28 @@ def _depth(x: Tensor) -> int:
 def _transposed(weight: Tensor) -> Tensor:
     """Those of an input together, as a convolution back wants them."""
     outputs, inputs, size, _ = weight.shape
-    found = torch.empty((inputs, outputs, size, size), device=weight.device, memory_format=torch.channels_last)
+    transposed = torch.empty((inputs, outputs, size, size), device=weight.device, memory_format=torch.channels_last)
     tiles = outputs // SQUARE * (inputs // SQUARE), size * size
-    launch(transposing_kernel, tiles, weight, found, size * size, outputs, inputs, SQUARE, num_warps=8)
-    return found
+    launch(transposing_kernel, tiles, weight, transposed, size * size, outputs, inputs, SQUARE, num_warps=8)
+    return transposed
 
 
-def _of_weight(slope: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
-    count, outputs, side, _ = slope.shape
+def _weight_gradient(output_gradient: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    count, outputs, side, _ = output_gradient.shape
     inputs, size = weight.shape[1:3]
     tile, pixels, depth = weights_tile_of(inputs, outputs), count * side * side, DEPTH // x.element_size()
     tiles = outputs // tile.first * (inputs // tile.second) * size * size
-    length, stretches = _stretches(pixels, max(1, min(round(PROGRAMS / tiles), pixels // SHORTEST)), depth)
-    of_weight = torch.empty_like(weight)
-    parts = of_weight if stretches == 1 else x.new_empty(stretches, weight.numel(), dtype=torch.float32)
-    slopes = slope.permute(0, 2, 3, 1).reshape(pixels, outputs)
+    length, stretches = _stretches(pixels, max(1, min(round(BLOCKS / tiles), pixels // SHORTEST)), depth)
+    weight_gradient = torch.empty_like(weight)
+    parts = weight_gradient if stretches == 1 else x.new_empty(stretches, weight.numel(), dtype=torch.float32)
+    matrix = output_gradient.permute(0, 2, 3, 1).reshape(pixels, outputs)
     launch(
-        weights_kernel, (tiles * stretches,),
-        _boxes(x, stride, depth, tile.second), TensorDescriptor.from_tensor(slopes, [depth, tile.first]), parts, length,
+        weight_gradient_kernel, (tiles * stretches,),
+        _boxes(x, stride, depth, tile.second), TensorDescriptor.from_tensor(matrix, [depth, tile.first]), parts, length,
         side, side, inputs, outputs, size, stride, tile.first, tile.second, depth,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return of_weight if stretches == 1 else _added(parts, of_weight)
+    return weight_gradient if stretches == 1 else _added(parts, weight_gradient)
 
 
 def _added(parts: Tensor, out: Tensor) -> Tensor:
@@ -262,13 +263,16 @@ def _stem(x: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
-def _of_stem_weight(slope: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+def _stem_weight_gradient(output_gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     count, channels, side, _ = x.shape
     pixels, outputs = count * side * side, len(weight)
-    length, stretches = _stretches(pixels, PROGRAMS, STEM_PIXELS)
+    length, stretches = _stretches(pixels, BLOCKS, STEM_PIXELS)
     parts = x.new_empty(stretches, weight.numel(), dtype=torch.float32)
     shape = side, side, channels, outputs, _gain(x)
-    launch(stem_weights_kernel, (stretches,), x, slope, parts, pixels, length, *shape, STEM_PIXELS, STEM_PATCH)
+    launch(
+        stem_weight_gradient_kernel, (stretches,),
+        x, output_gradient, parts, pixels, length, *shape, STEM_PIXELS, STEM_PATCH,
+    )  # fmt: skip
     return _added(parts, torch.empty_like(weight))
 
 

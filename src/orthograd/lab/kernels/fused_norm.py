@@ -11,29 +11,29 @@ from torch.autograd.function import once_differentiable
 
 from ...engine.compilation import launch
 from .eligible import Statistics
-from .norm_triton import normalise_kernel, slopes_kernel, statistics_kernel, sums_kernel
+from .norm_triton import input_gradient_kernel, normalise_kernel, statistics_kernel, sums_kernel
 
-PROGRAMS, SHARE = 256, 8192
-"""Of a launch that adds up: so many programs, about two for each multiprocessor of an H200, or one for so many values
-where that makes more, as far as `PARTS` allows (`benchmarks/norm_sums.py`)."""
+BLOCKS, SHARE = 256, 8192
+"""Of a launch that adds up: so many thread blocks, about two for each multiprocessor of an H200, or one for so many
+values where that makes more, as far as `PARTS` allows (`benchmarks/norm_sums.py`)."""
 PARTS = 128
-"""Stretches of a channel, at most: what the last program adds up alone, while all others are done."""
+"""Stretches of a channel, at most: what the last thread block adds up alone, while all others are done."""
 SUMMED, CHANGED = (1024, 32, 2), (4096, 64, 4)
-"""To add channels up and to change values: what a program takes at a time, in how many channels, and its warps."""
+"""To add channels up and to change values: what a thread block takes at a time, in how many channels, and its warps."""
 COUNTERS: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
-"""Of programs that have ended, for each norm: a norm is used on one stream at a time."""
-Slopes = tuple[Tensor | None, ...]
+"""Of thread blocks that have ended, for each norm: a norm is used on one stream at a time."""
+Gradients = tuple[Tensor | None, ...]
 
 
 def fused_norm(
-    norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, found: Statistics | None = None
+    norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, statistics: Statistics | None = None
 ) -> tuple[Tensor, Tensor]:
-    """relu(norm(x) + plus) or norm(x) + plus, twice: both slopes are added up in the kernels."""
+    """relu(norm(x) + plus) or norm(x) + plus, twice: the gradients of both are added up in the kernels."""
     if not norm.training:
         _, y = _judged(norm, x, plus, relu=relu, sums=False)
         return y, y
     _count(norm)
-    return _Norm.apply(x, plus, norm.weight, norm.bias, norm, relu, found)  # type: ignore[no-untyped-call, no-any-return]
+    return _Norm.apply(x, plus, norm.weight, norm.bias, norm, relu, statistics)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def fused_sum_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -50,7 +50,7 @@ def _judged(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool,
     tile = _tile(CHANGED, x.shape[1])
     size = x.numel() // x.shape[1], x.shape[1]
     launch(
-        normalise_kernel, _programs(size, tile),
+        normalise_kernel, _grid(size, tile),
         x, plus, total, y, norm.weight, norm.bias, norm.running_mean, norm.running_var, *size, norm.eps,
         *tile, plus is not None and not sums, relu, sums, True, num_warps=CHANGED[2],
     )  # fmt: skip
@@ -67,10 +67,10 @@ class _Norm(torch.autograd.Function):
         bias: Tensor,
         norm: nn.BatchNorm2d,
         relu: bool,
-        found: Statistics | None,
+        statistics: Statistics | None,
     ) -> tuple[Tensor, Tensor]:
         launches = Launches(x, norm)
-        mean, scale = found or launches.statistics(x, None)[:2]
+        mean, scale = statistics or launches.statistics(x, None)[:2]
         y = launches.normalised(x, plus, mean, scale, relu=relu)
         ctx.save_for_backward(x, None if plus is None else y, weight, bias, mean, scale)
         ctx.launches, ctx.relu = launches, relu
@@ -79,13 +79,13 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, slope: Tensor | None, other: Tensor | None) -> Slopes:
-        if slope is None:
-            slope, other = other, None
-        if slope is None:
+    def backward(ctx: Any, gradient: Tensor | None, other: Tensor | None) -> Gradients:
+        if gradient is None:
+            gradient, other = other, None
+        if gradient is None:
             return (None,) * 7
         x, y, *line = ctx.saved_tensors
-        return *ctx.launches.slopes((slope, other), x, y, None, *line, relu=ctx.relu), None, None, None
+        return *ctx.launches.gradients((gradient, other), x, y, None, *line, relu=ctx.relu), None, None, None
 
 
 class _SumNorm(torch.autograd.Function):
@@ -103,12 +103,12 @@ class _SumNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, beside: Tensor | None, slope: Tensor | None) -> Slopes:
-        if slope is None:
+    def backward(ctx: Any, beside: Tensor | None, gradient: Tensor | None) -> Gradients:
+        if gradient is None:
             return beside, beside if ctx.has_plus else None, None, None, None
         total, *line = ctx.saved_tensors
-        found, _, *others = ctx.launches.slopes((slope, None), total, None, beside, *line, relu=True)
-        return found, found if ctx.has_plus else None, *others, None
+        input_gradient, _, *others = ctx.launches.gradients((gradient, None), total, None, beside, *line, relu=True)
+        return input_gradient, input_gradient if ctx.has_plus else None, *others, None
 
 
 class Launches:
@@ -118,13 +118,13 @@ class Launches:
         self._norm, channels = norm, x.shape[1]
         pixels = x.numel() // channels
         (rows, columns), changed = _tile(SUMMED, channels), _tile(CHANGED, channels)
-        blocks = -(-channels // columns)
-        wanted = min(PARTS, max(1, PROGRAMS // blocks, x.numel() // (SHARE * blocks)), -(-pixels // rows))
+        widths = -(-channels // columns)
+        wanted = min(PARTS, max(1, BLOCKS // widths, x.numel() // (SHARE * widths)), -(-pixels // rows))
         length = -(-pixels // (wanted * rows)) * rows
         stretches = -(-pixels // length)
         self._size = pixels, channels, stretches, length
-        self._by_stretch, self._tile = (stretches, blocks), (PARTS, rows, columns)
-        self._by_tile, self._changed = _programs((pixels, channels), changed), changed
+        self._by_stretch, self._tile = (stretches, widths), (PARTS, rows, columns)
+        self._by_tile, self._changed = _grid((pixels, channels), changed), changed
         self._parts = x.new_empty(2, stretches, channels, dtype=torch.float32)
         self._counters = _counters(norm, x)
 
@@ -151,31 +151,34 @@ class Launches:
         )  # fmt: skip
         return y
 
-    def slopes(
+    def gradients(
         self,
-        ways: tuple[Tensor, Tensor | None],
+        outputs: tuple[Tensor, Tensor | None],
         x: Tensor,
         y: Tensor | None,
         beside: Tensor | None,
         *line: Tensor,
         relu: bool,
-    ) -> Slopes:
-        """Of x, of what was added behind the norm (where y, the sum's ReLU, is given), of weight and bias."""
-        slope, other, beside = (_alike(each, x) for each in (*ways, beside))
-        of_weight, of_bias = _vectors(x)
-        given, flags = (slope, other, x, y), (other is not None, y is not None, relu)
+    ) -> Gradients:
+        """Of x, of what was added behind the norm (where y, the sum's ReLU, is given), of weight and bias.
+
+        ``outputs`` are the gradients of the output, of which there are two where it was used twice.
+        """
+        gradient, other, beside = (_alike(each, x) for each in (*outputs, beside))
+        weight_gradient, bias_gradient = _vectors(x)
+        given, flags = (gradient, other, x, y), (other is not None, y is not None, relu)
         launch(
             sums_kernel, self._by_stretch,
-            *given, *line, of_weight, of_bias, self._parts, self._counters, *self._size, *self._tile, *flags,
-            num_warps=SUMMED[2],
+            *given, *line, weight_gradient, bias_gradient, self._parts, self._counters, *self._size, *self._tile,
+            *flags, num_warps=SUMMED[2],
         )  # fmt: skip
-        of_x, of_plus = torch.empty_like(x), None if y is None else torch.empty_like(x)
+        input_gradient, plus_gradient = torch.empty_like(x), None if y is None else torch.empty_like(x)
         launch(
-            slopes_kernel, self._by_tile,
-            *given, beside, *line, of_weight, of_bias, of_x, of_plus, *self._size[:2], *self._changed, *flags,
-            beside is not None, num_warps=CHANGED[2],
+            input_gradient_kernel, self._by_tile,
+            *given, beside, *line, weight_gradient, bias_gradient, input_gradient, plus_gradient,
+            *self._size[:2], *self._changed, *flags, beside is not None, num_warps=CHANGED[2],
         )  # fmt: skip
-        return of_x, of_plus, of_weight, of_bias
+        return input_gradient, plus_gradient, weight_gradient, bias_gradient
 
 
 def _count(norm: nn.BatchNorm2d) -> None:
@@ -192,13 +195,13 @@ def _counters(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 
 def _tile(sizes: tuple[int, int, int], channels: int) -> tuple[int, int]:
-    """Pixels and channels of a program, fewer channels where that leaves none over."""
+    """Pixels and channels of a thread block, fewer channels where that leaves none over."""
     values, most, _ = sizes
     columns = next((count for count in (most, 32, 16) if count <= most and channels % count == 0), most)
     return values // columns, columns
 
 
-def _programs(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
+def _grid(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
     return -(-size[0] // tile[0]), -(-size[1] // tile[1])
 
 

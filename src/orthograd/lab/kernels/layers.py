@@ -19,13 +19,13 @@ def convolved(layer: nn.Module, x: Tensor, norm: nn.Module | None = None) -> tup
 
 
 def norm_relu(
-    norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True, found: Statistics | None = None
+    norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True, statistics: Statistics | None = None
 ) -> Ways:
     """relu(norm(x) + plus), or the same without ReLU; x may have been measured before."""
     if is_norm_fused(norm, x, plus):
         from .fused_norm import fused_norm
 
-        return fused_norm(norm, x, plus, relu=relu, found=found)
+        return fused_norm(norm, x, plus, relu=relu, statistics=statistics)
     y: Tensor = norm(x) if plus is None else norm(x) + plus
     y = functional.relu(y) if relu else y
     return y, y
@@ -73,5 +73,5 @@ def convolved_norm_relu(
         all_of_it = judged(layer, norm, x, plus, relu=relu)
         if all_of_it is not None:
             return all_of_it, all_of_it
-    y, found = convolved(layer, x, norm)
-    return norm_relu(norm, y, plus, relu=relu, found=found)
+    y, statistics = convolved(layer, x, norm)
+    return norm_relu(norm, y, plus, relu=relu, statistics=statistics)

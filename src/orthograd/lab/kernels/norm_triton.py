@@ -1,10 +1,10 @@
 """Batch norm, ReLU and the sums around them as Triton kernels: two launches forward and two backward.
 
 Images lie with their channels last, so a layer's values are a matrix of pixels by channels. A first launch adds up each
-channel: every program the pixels of a stretch, and the last program to end the stretches, in a fixed order whoever is
-last. A second launch goes over all values with what the first one found. By hand, since the compiler needs three
-launches each way, and few of them fill a GPU. A network that is judged knows its statistics: then the second launch is
-all, and adds up what is to be normalised as well.
+channel: every thread block the pixels of a stretch, and the last one to end adds up the stretches, in a fixed order
+whoever is last. A second launch goes over all values with the sums of the first one. By hand, since the compiler needs
+three launches each way, and few of them fill a GPU. A network that is judged knows its statistics: then the second
+launch is all, and adds up what is to be normalised as well.
 """
 
 from __future__ import annotations
@@ -87,69 +87,69 @@ def normalise_kernel(
 
 @triton.jit
 def sums_kernel(
-    slope, other_slope, values, out, weight, bias, mean, scale, weight_slope, bias_slope, parts, counters,
-    pixels, channels, stretches, length,
+    output_gradient, other_gradient, values, out, weight, bias, mean, scale, weight_gradient, bias_gradient,
+    parts, counters, pixels, channels, stretches, length,
     PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of weight and bias: of each channel the sum of slopes behind the ReLU, and of slopes times values."""
+    """The gradients of weight and bias: by channel the sum of gradients behind the ReLU, and of these times x̂."""
     stretch, columns = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     factor, shift, center, inverse = _line(weight, bias, mean, scale, columns, channels)
-    slopes = tl.zeros([ROWS, COLUMNS], tl.float32)
+    gradients = tl.zeros([ROWS, COLUMNS], tl.float32)
     products = tl.zeros([ROWS, COLUMNS], tl.float32)
     for start in range(0, length, ROWS):
         places, inside = _places(stretch * length + start, pixels, channels, columns, ROWS)
         x = tl.load(values + places, mask=inside, other=0.0).to(tl.float32)
-        g = _behind_relu(slope, other_slope, out, x, factor, shift, places, inside, TWO, ADDED, RELU)
-        slopes += g
+        g = _behind_relu(output_gradient, other_gradient, out, x, factor, shift, places, inside, TWO, ADDED, RELU)
+        gradients += g
         products += g * (x - center[None, :]) * inverse[None, :]
     is_channel = columns < channels
     own = stretch * channels + columns
-    tl.store(parts + own, tl.sum(slopes, 0), mask=is_channel)
+    tl.store(parts + own, tl.sum(gradients, 0), mask=is_channel)
     tl.store(parts + stretches * channels + own, tl.sum(products, 0), mask=is_channel)
     if _is_last(counters, stretches):
         numbers = tl.arange(0, PARTS)
-        found = _column_parts(parts, numbers, columns, channels, stretches)
-        tl.store(bias_slope + columns, tl.sum(found, 0), mask=is_channel)
-        found = _column_parts(parts + stretches * channels, numbers, columns, channels, stretches)
-        tl.store(weight_slope + columns, tl.sum(found, 0), mask=is_channel)
+        sums = _column_parts(parts, numbers, columns, channels, stretches)
+        tl.store(bias_gradient + columns, tl.sum(sums, 0), mask=is_channel)
+        sums = _column_parts(parts + stretches * channels, numbers, columns, channels, stretches)
+        tl.store(weight_gradient + columns, tl.sum(sums, 0), mask=is_channel)
 
 
 @triton.jit
-def slopes_kernel(
-    slope, other_slope, values, out, beside, weight, bias, mean, scale, weight_slope, bias_slope, values_slope,
-    plus_slope, pixels, channels,
+def input_gradient_kernel(
+    output_gradient, other_gradient, values, out, beside, weight, bias, mean, scale,
+    weight_gradient, bias_gradient, input_gradient, plus_gradient, pixels, channels,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
     BESIDE: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of the values, and of what was added to them behind the norm; ``beside`` is added to the former."""
+    """The gradient of the values, plus ``beside``, and the gradient of what was added to them behind the norm."""
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     is_channel = columns < channels
     factor, shift, center, inverse = _line(weight, bias, mean, scale, columns, channels)
-    along_weight = tl.load(weight_slope + columns, mask=is_channel, other=0.0) / pixels
-    along_bias = tl.load(bias_slope + columns, mask=is_channel, other=0.0) / pixels
+    along_weight = tl.load(weight_gradient + columns, mask=is_channel, other=0.0) / pixels
+    along_bias = tl.load(bias_gradient + columns, mask=is_channel, other=0.0) / pixels
     places, inside = _places(tl.program_id(0) * ROWS, pixels, channels, columns, ROWS)
-    kind = values_slope.dtype.element_ty
+    kind = input_gradient.dtype.element_ty
     x = tl.load(values + places, mask=inside, other=0.0).to(tl.float32)
-    g = _behind_relu(slope, other_slope, out, x, factor, shift, places, inside, TWO, ADDED, RELU)
+    g = _behind_relu(output_gradient, other_gradient, out, x, factor, shift, places, inside, TWO, ADDED, RELU)
     if ADDED:
-        tl.store(plus_slope + places, g.to(kind), mask=inside)
+        tl.store(plus_gradient + places, g.to(kind), mask=inside)
     normal = (x - center[None, :]) * inverse[None, :]
-    found = factor[None, :] * (g - along_bias[None, :] - normal * along_weight[None, :])
+    gradient = factor[None, :] * (g - along_bias[None, :] - normal * along_weight[None, :])
     if BESIDE:
-        found += tl.load(beside + places, mask=inside, other=0.0).to(tl.float32)
-    tl.store(values_slope + places, found.to(kind), mask=inside)
+        gradient += tl.load(beside + places, mask=inside, other=0.0).to(tl.float32)
+    tl.store(input_gradient + places, gradient.to(kind), mask=inside)
 
 
 @triton.jit
 def _behind_relu(
-    slope, other_slope, out, x, factor, shift, places, inside,
+    output_gradient, other_gradient, out, x, factor, shift, places, inside,
     TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """The slope where the ReLU lets through; the sum of two where what came out went two ways."""
-    g = tl.load(slope + places, mask=inside, other=0.0).to(tl.float32)
+    """The output gradient where the ReLU lets it through; the sum of two where the output was used twice."""
+    g = tl.load(output_gradient + places, mask=inside, other=0.0).to(tl.float32)
     if TWO:
-        g += tl.load(other_slope + places, mask=inside, other=0.0).to(tl.float32)
+        g += tl.load(other_gradient + places, mask=inside, other=0.0).to(tl.float32)
     if RELU:
         if ADDED:
             g = tl.where(tl.load(out + places, mask=inside, other=0.0) <= 0, 0.0, g)
@@ -187,9 +187,9 @@ def _places(begin, pixels, channels, columns, ROWS: tl.constexpr):
 
 @triton.jit
 def _is_last(counters, stretches):
-    """Whether all other programs of these channels have stored their part; the counter is then as before."""
+    """Whether all other thread blocks of these channels have stored their part; the counter is then as before."""
     counter = counters + tl.program_id(1)
-    tl.debug_barrier()  # the parts are stored by all threads of the program
+    tl.debug_barrier()  # the parts are stored by all threads of the thread block
     is_last = tl.atomic_add(counter, 1, sem="acq_rel") == stretches - 1
     if is_last:
         tl.store(counter, 0)

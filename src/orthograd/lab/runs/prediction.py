@@ -10,7 +10,8 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from ..data import SEVERITIES, SHIFTS, Dataset, cifar10c, corruption, shifted
+from ..data import Dataset, cifar10c, corruption
+from ..data.shifts import SEVERITIES, SHIFTS, shifted
 from ..gpu.compilation import forward
 from ..gpu.gpu import GPU
 from ..gpu.slot import is_full, make_kernels, network_on_gpu
@@ -157,7 +158,7 @@ def _check_corruptions(dataset: str, shared: _Shared) -> None:
 
 
 def _ways() -> Iterator[tuple[str, int]]:
-    return product(corruption.CORRUPTIONS, corruption.SEVERITIES)
+    return product(corruption.CORRUPTIONS, SEVERITIES)
 
 
 def _is_read(dataset: str) -> bool:

@@ -9,9 +9,8 @@ from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from ...lab.comparison.page.document import page_head
-from ...lab.comparison.page.figure import scrolling
-from ...lab.comparison.page.figure import table as html_table
-from ...lab.comparison.page.markup import Markup, joined, tag
+from ...lab.comparison.page.markup import Markup, joined, scrolling, tag
+from ...lab.comparison.page.markup import table as html_table
 from ...lab.comparison.page.tables import SIGNS, number
 from ...statistics.table import markdown_table
 
