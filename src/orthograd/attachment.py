@@ -152,8 +152,8 @@ class Attachment:
         saved = state_dict["param_groups"]
         if len(saved) != len(optimizer.param_groups):
             return None  # torch has a clear error for that
-        kept = [{k: v for k, v in group.items() if k == "orthogonal"} for group in optimizer.param_groups]
-        return {**state_dict, "param_groups": [{**now, **then} for now, then in zip(kept, saved, strict=True)]}
+        choices = [{k: v for k, v in group.items() if k == "orthogonal"} for group in optimizer.param_groups]
+        return {**state_dict, "param_groups": [{**now, **then} for now, then in zip(choices, saved, strict=True)]}
 
     def _reduce(self, protocol: int) -> tuple[Any, ...]:
         names = [None if name is UNKNOWN else name for name in self.partition.names(self.optimizer.param_groups)]

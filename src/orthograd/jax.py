@@ -37,7 +37,7 @@ def orthogonalize(
     """ĝ = (‖g‖ / ‖g⊥‖) g⊥ with g⊥ = g − (⟨g, w⟩ / ‖w‖²) w, or g⊥ itself without ``renormalize``.
 
     Args:
-        renormalize: whether g⊥ gets back the length of g (definition 1 of the paper) or not (its appendix).
+        renormalize: whether g⊥ gets back the norm of g (definition 1 of the paper) or not (its appendix).
         granularity: what is orthogonal to what. "tensor": each array. "row": each slice along the first axis.
             "model" or "group": all arrays as one vector; `optax.multi_transform` makes groups.
         where: called with (name, parameter), the name as `jax.tree_util.keystr` writes it; False leaves it alone.
@@ -105,12 +105,12 @@ def _projected(gradients: Vector, weights: Vector, renormalize: bool, *, rows: b
     factor = jnp.where(is_zero, 0, factor)
     # A vector with anything infinite or NaN in it stays as it was: ⊥Grad hides no broken gradient.
     is_sound = jnp.isfinite(square) & jnp.isfinite(whole)
-    found = []
+    projections = []
     for gradient, original, part in zip(gradients, originals, across, strict=True):
         largest = jnp.finfo(gradient.dtype).max.astype(original.dtype)  # what is finite stays finite
         projected = jnp.clip(part * factor * size, -largest, largest)
-        found.append(_rounded(jnp.where(is_sound, projected, original), gradient.dtype))
-    return found
+        projections.append(_rounded(jnp.where(is_sound, projected, original), gradient.dtype))
+    return projections
 
 
 def _without_radial(g: Vector, w: Vector, rows: bool) -> list[jax.Array]:

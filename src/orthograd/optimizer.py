@@ -33,7 +33,7 @@ def attach(
     """Make every step of an optimizer a ⊥Grad step. The optimizer stays the same object; ``remove()`` undoes it.
 
     Args:
-        renormalize: keep the length of the gradient (definition 1), or let the projection shorten it.
+        renormalize: keep the norm of the gradient (definition 1), or let the projection reduce it.
         granularity: what is orthogonal to what. "tensor": each parameter (the paper's layer-wise). "row": each
             output neuron or filter. "group": all of a param group as one vector. "model": all parameters.
         project: "gradient" (the paper) or "update": what the optimizer does to the weight, momentum and all.

@@ -56,15 +56,15 @@ class Updates:
         # Fused optimizers under a GradScaler skip the step, decay included, where a gradient was infinite.
         found_inf = getattr(optimizer, "found_inf", None)
         is_taken = 1 if found_inf is None else 1 - found_inf
-        kept = {key: 1 - share * is_taken for key, share in self._shares.items()}
+        remaining = {key: 1 - share * is_taken for key, share in self._shares.items()}
         # Some optimizers drop gradients in their step; a closure makes them in it.
         changed = [[p for p in each if p.grad is not None or id(p) in self._had_gradient] for each in segments]
         pairs = [[Pair(p.detach(), self._before[id(p)]) for p in segment] for segment in changed if segment]
         for parameter in (p for segment in changed for p in segment):
-            parameter.sub_(self._before[id(parameter)] * kept[id(parameter)])
+            parameter.sub_(self._before[id(parameter)] * remaining[id(parameter)])
         projector.project_(pairs)
         for parameter in (p for segment in changed for p in segment):
-            parameter.add_(self._before[id(parameter)] * kept[id(parameter)])
+            parameter.add_(self._before[id(parameter)] * remaining[id(parameter)])
 
 
 class Decay:

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import importlib
 import math
 
+import pytest
 import torch
 
-from orthograd.engine.plan import correction, merged
-from orthograd.projection import rounding_of
+from orthograd.engine.cpu import CpuPlan
+from orthograd.engine.dense import DensePlan
+from orthograd.engine.plan import Pair, correction, merged
+from orthograd.projection import orthogonal_gradient, rounding_of
+from tests.conftest import relative_error
+from tests.engine.test_engines import triton
 
 
 def table_of(gradient, weight, pieces):
@@ -51,3 +57,22 @@ def test_what_is_not_finite_is_left_as_it_is():
     change = correction(table, renormalize=True, rounding=rounding_of(torch.float32))
     assert change.coefficient.tolist() == [0, 0, 0]
     assert change.scale.tolist() == [1, 1, 1]
+
+
+def triton_plan(segments, **options):
+    return importlib.import_module("orthograd.engine.launch").TritonPlan(segments, **options)
+
+
+@pytest.mark.parametrize("plan_class", [CpuPlan, DensePlan, pytest.param(triton_plan, marks=triton.marks)])
+def test_every_engine_honors_the_contract(plan_class):
+    """With merge one row per segment; measuring changes nothing, applying its table is projecting."""
+    segments = [[Pair(*torch.randn(2, size)) for size in sizes] for sizes in ((5,), (9000, 3), (0, 40))]
+    whole = [[torch.cat(column) for column in zip(*pairs, strict=True)] for pairs in segments]
+    plan = plan_class(segments, renormalize=True, merge=True)
+    table = plan.measure()
+    expected = torch.cat([table_of(gradient.double(), weight.double(), 1) for gradient, weight in whole])
+    torch.testing.assert_close(table, expected, rtol=1e-5, atol=1e-7)
+    plan.apply_(table)
+    for pairs, (gradient, weight) in zip(segments, whole, strict=True):
+        result = torch.cat([pair.gradient for pair in pairs])
+        assert relative_error(result, orthogonal_gradient(gradient, weight)) < 1e-6

@@ -73,7 +73,7 @@ class Forward:
 
 
 def is_criterion(loss: Loss) -> bool:
-    """Whether a loss takes outputs and targets, told by what it is and not by trying.
+    """Whether a loss takes outputs and targets: seen from its type, not by trying it.
 
     >>> is_criterion(nn.functional.cross_entropy), is_criterion(nn.MSELoss()), is_criterion(lambda model, batch: 0)
     (True, True, False)
@@ -138,7 +138,7 @@ def _one_number(loss: Any) -> Tensor:
 
 
 def _as_vector(outputs: list[Any]) -> Tensor | None:
-    """All that the network said, in float64; logits alone where it names them, for a loss may stand beside them."""
+    """All outputs of the network, in float64; logits alone where it names them, for a loss may stand beside them."""
     seen = (part for output in outputs for part in _tensors(getattr(output, "logits", output)))
     parts = [part for part in seen if part.numel()]
     wide = torch.float32 if any(part.device.type == "mps" for part in parts) else torch.float64

@@ -178,7 +178,7 @@ def _replace_(gradient: Tensor, projected: Tensor) -> None:
 
 
 def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
-    """The common case, told quickly: at every step, on the way to an engine that takes microseconds a tensor."""
+    """The common case, recognized quickly: at every step, on the way to an engine that takes microseconds a tensor."""
     return all(
         type(g) is Tensor and g.is_cpu and w.is_cpu and g.shape == w.shape and g.is_floating_point()
         for pairs in segments
