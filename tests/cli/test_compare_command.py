@@ -20,8 +20,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from orthograd import calibration, statistics
-from orthograd.cli import comparison
 from orthograd.cli.main import app
+from orthograd.lab.comparison import plan
 from orthograd.lab.jobs.store import Store
 from orthograd.lab.training.config import Config
 from tests.patience import PATIENCE
@@ -220,8 +220,8 @@ def test_a_plan_times_the_precision_of_the_runs(monkeypatch):
         seen.append((config.epochs, gpu.precision, torch.backends.cudnn.deterministic))
         yield
 
-    monkeypatch.setattr(comparison, "training", training)
-    comparison._seconds(Config(device="cuda", precision="bf16"))
+    monkeypatch.setattr(plan, "training", training)
+    plan.seconds_per_run(Config(device="cuda", precision="bf16"))
     assert seen == [(1, "bf16", True), (2, "bf16", True)]
 
 

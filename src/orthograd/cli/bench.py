@@ -84,7 +84,7 @@ def _checked_device(names: list[str], device: str, *, quick: bool) -> torch.devi
     """The device on which all of these can be measured; what is missing is said before anything is measured."""
     from ..lab.bench.suite import MEASUREMENTS
     from ..lab.data.corruption import frost_textures
-    from .device import device_named
+    from .options import device_named
 
     wanted = {name: MEASUREMENTS[name] for name in names}
     is_for_cpu = any(each.device == "cpu" for each in wanted.values())
