@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # set, every process would compile torch anew: it is installed as source
 # Files of tests, one process a core. In their order: those that fork come before JAX, which has threads.
-SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: compare test test-all reproduce reproduce-check docs bench format clean
 
@@ -14,10 +14,10 @@ test: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(SIDE_BY_SIDE)
+	$(PYTEST) -m "not slow"
 
 test-all: test
-	$(BIN)/pytest -m slow
+	$(PYTEST) -m slow
 
 reproduce: .venv/ready
 	$(BIN)/orthograd reproduce paper --device cuda --export docs/results/reproduction

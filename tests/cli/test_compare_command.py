@@ -216,13 +216,15 @@ def test_a_plan_times_the_precision_of_the_runs(monkeypatch):
     seen = []
 
     @contextmanager
-    def training(config, task, gpu):
-        seen.append((config.epochs, gpu.precision, torch.backends.cudnn.deterministic))
+    def training(config, task, gpu, *, report):
+        seen.append((gpu.precision, torch.backends.cudnn.deterministic, len(task.labels)))
+        for epoch in range(config.epochs):
+            report({"epoch": epoch})
         yield
 
     monkeypatch.setattr(plan, "training", training)
     plan.seconds_per_run(Config(device="cuda", precision="bf16"))
-    assert seen == [(1, "bf16", True), (2, "bf16", True)]
+    assert seen == [("bf16", True, 100)], "on a GPU, whole epochs"
 
 
 def test_a_folder_is_printed_as_it_is_named(tmp_path):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from urllib.parse import unquote
@@ -14,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from orthograd.cli.main import app
+from tests.cli.forks import Forks
 from tests.lab.jobs.ray_nodes import two_nodes
-from tests.patience import PATIENCE
 
 BREAKING = """
 import math
@@ -29,14 +26,18 @@ def model(shape, classes):
 """
 
 
-def compared(folder, *arguments, broken):
-    """`orthograd compare` in the folder, with a network that breaks at these seeds."""
-    (folder / "breaking.py").write_text(BREAKING)
-    (folder / "broken").write_text(broken)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    settings = ["--seeds", "3", "--epochs", "1", "--model", "breaking:model", "--out", "out"]
-    command = [sys.executable, "-m", "orthograd", "compare", *settings, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+@pytest.fixture(scope="module")
+def compared():
+    """`orthograd compare` in a folder, with a network that breaks at some seeds."""
+    with Forks() as forks:
+
+        def run(folder, *arguments, broken):
+            (folder / "breaking.py").write_text(BREAKING)
+            (folder / "broken").write_text(broken)
+            settings = ["--seeds", "3", "--epochs", "1", "--model", "breaking:model", "--out", "out"]
+            return forks.run(folder, "compare", *settings, *arguments)
+
+        yield run
 
 
 def reported(*arguments):
@@ -75,7 +76,7 @@ def assert_failures_are_named(folder, done):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2], ids=["one process", "pool"])
-def test_failed_runs_are_named_on_the_page_until_they_are_done(tmp_path, workers):
+def test_failed_runs_are_named_on_the_page_until_they_are_done(compared, tmp_path, workers):
     assert_failures_are_named(tmp_path, compared(tmp_path, "--workers", workers, broken="1"))
     page = tmp_path / "out" / "report.html"
     before = page.read_bytes()
@@ -94,7 +95,7 @@ def test_failed_runs_are_named_on_the_page_until_they_are_done(tmp_path, workers
 
 
 @pytest.mark.slow
-def test_the_same_in_a_ray_cluster(tmp_path):
+def test_the_same_in_a_ray_cluster(compared, tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed")
     cluster = two_nodes()
     try:
@@ -107,7 +108,7 @@ def test_the_same_in_a_ray_cluster(tmp_path):
 
 
 @pytest.mark.slow
-def test_where_too_few_runs_are_left_for_a_page_it_says_so(tmp_path):
+def test_where_too_few_runs_are_left_for_a_page_it_says_so(compared, tmp_path):
     done = compared(tmp_path, "--workers", 1, broken="1 2")
     assert done.returncode == 1
     assert "4 of 6 runs failed" in done.stderr

@@ -6,14 +6,11 @@ Each command is a process of its own, as a user's are: within one, Python would 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from orthograd.lab.jobs.store import Store
-from tests.patience import PATIENCE
+from tests.cli.forks import Forks
 
 MINE = """
 import numpy
@@ -56,15 +53,19 @@ WIDE = MINE.replace(WIDTH, WIDTH.replace("8", "80"))
 TINY = ("--seeds", "2", "--epochs", "2", "--workers", "1", "--labels-per-class", "5")
 
 
-def orthograd(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    command = [sys.executable, "-m", "orthograd", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+@pytest.fixture(scope="module")
+def forks():
+    with Forks() as forks:
+        yield forks
 
 
-def compared(folder, *arguments, data="mine:data", model="mine:net", code=MINE):
-    (folder / "mine.py").write_text(code)
-    return orthograd(folder, "compare", "--dataset", data, "--model", model, *TINY, "--out", "out", *arguments)
+@pytest.fixture(scope="module")
+def compared(forks):
+    def run(folder, *arguments, data="mine:data", model="mine:net", code=MINE):
+        (folder / "mine.py").write_text(code)
+        return forks.run(folder, "compare", "--dataset", data, "--model", model, *TINY, "--out", "out", *arguments)
+
+    return run
 
 
 def refusal(done):
@@ -79,7 +80,7 @@ def files(folder):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(compared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     done = compared(folder)
     assert done.returncode == 0, done.stderr
@@ -101,7 +102,7 @@ CHANGES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("old", "new", "words"), CHANGES.values(), ids=CHANGES)
-def test_runs_of_code_that_has_changed_are_neither_reused_nor_touched(finished, old, new, words):
+def test_runs_of_code_that_has_changed_are_neither_reused_nor_touched(compared, finished, old, new, words):
     before = files(finished)
     said = refusal(compared(finished, code=MINE.replace(old, new)))
     assert words in said
@@ -111,7 +112,7 @@ def test_runs_of_code_that_has_changed_are_neither_reused_nor_touched(finished, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [("--seeds", 3), ("--first-seed", 2), ("--dry-run",)], ids=lambda more: str(more[0]))
-def test_nor_are_they_mixed_with_others(finished, more):
+def test_nor_are_they_mixed_with_others(compared, finished, more):
     before = files(finished)
     assert "another network" in refusal(compared(finished, *more, code=WIDE))
     assert files(finished) == before
@@ -120,7 +121,7 @@ def test_nor_are_they_mixed_with_others(finished, more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2], ids=["one process", "pool"])
-def test_a_checkpoint_of_another_network_is_not_gone_on_from(tmp_path, workers):
+def test_a_checkpoint_of_another_network_is_not_gone_on_from(compared, tmp_path, workers):
     stopping = MINE.replace("def net(", "import itertools, os\nFORWARDS = itertools.count()\ndef net(").replace(
         "nn.Flatten(), nn.Linear(16, 8)", "Stop(), nn.Flatten(), nn.Linear(16, 8)"
     )
@@ -145,7 +146,7 @@ class Stop(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2], ids=["one process", "pool"])
-def test_a_data_function_without_a_seed_is_refused_before_anything_is_trained(tmp_path, workers):
+def test_a_data_function_without_a_seed_is_refused_before_anything_is_trained(compared, tmp_path, workers):
     said = refusal(compared(tmp_path, "--workers", workers, data="mine:unseeded"))
     assert "expected mine:unseeded to give the same images and labels each time" in said
     assert "manual_seed" in said
@@ -153,7 +154,7 @@ def test_a_data_function_without_a_seed_is_refused_before_anything_is_trained(tm
 
 
 @pytest.mark.slow
-def test_workers_that_get_other_data_than_the_command_do_not_train(tmp_path):
+def test_workers_that_get_other_data_than_the_command_do_not_train(compared, tmp_path):
     done = compared(tmp_path, "--workers", 2, data="mine:unseeded_but_cached")
     assert done.returncode == 1
     assert "other data" in done.stderr
@@ -171,13 +172,13 @@ def test_workers_that_get_other_data_than_the_command_do_not_train(tmp_path):
         ("mine:shared_net", "to make a new network each time, got 1.weight in common with the last one"),
     ],
 )
-def test_a_model_function_that_does_not_follow_the_seed_is_refused(tmp_path, model, words):
+def test_a_model_function_that_does_not_follow_the_seed_is_refused(compared, tmp_path, model, words):
     assert f"expected {model} {words}" in refusal(compared(tmp_path, model=model))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-def test_a_folder_that_mixes_networks_or_data_gets_no_page(finished, tmp_path):
+def test_a_folder_that_mixes_networks_or_data_gets_no_page(compared, forks, finished, tmp_path):
     """As an earlier version would have left it, too, whose records say no more than the number of parameters."""
     wide = tmp_path / "wide"
     wide.mkdir()
@@ -191,20 +192,20 @@ def test_a_folder_that_mixes_networks_or_data_gets_no_page(finished, tmp_path):
                 run = store.get(record["config"])
                 with run.claim():
                     run.finish({name: part for name, part in record.items() if name not in ours})
-        said = refusal(orthograd(tmp_path, "report", number))
+        said = refusal(forks.run(tmp_path, "report", number))
         assert "another network: 163 parameters, and 1,603" in said
         assert "seed 2" in said
 
 
 @pytest.mark.slow
-def test_images_out_of_range_are_refused_with_what_to_do(tmp_path):
+def test_images_out_of_range_are_refused_with_what_to_do(compared, tmp_path):
     said = refusal(compared(tmp_path, code=MINE.replace("return torch.rand(", "return 16 * torch.rand(")))
     assert "expected train images in float32 from 0 to 1" in said
     assert "divide" in said
 
 
 @pytest.mark.slow
-def test_every_record_has_the_same_fingerprint_whoever_trained(finished, tmp_path):
+def test_every_record_has_the_same_fingerprint_whoever_trained(compared, finished, tmp_path):
     assert compared(tmp_path, "--workers", 2).returncode == 0
     records = [
         json.loads(path.read_text())["fingerprint"]

@@ -14,6 +14,7 @@ import pytest
 import orthograd
 from orthograd.cli.main import COMMANDS
 from orthograd.imports import LAB
+from tests.cli.forks import Forks
 
 ROOT = Path(__file__).parents[2]
 SITE, SOURCE = Path(sysconfig.get_path("purelib")), Path(orthograd.__file__).parent.parent
@@ -89,27 +90,33 @@ def test_a_source_distribution_has_the_sources_and_no_records(project):
     assert sum(path.stat().st_size for path in files if path.suffix != ".pyc") < 2_000_000  # bytes
 
 
+def ends(packages: Path, **more: list[str]) -> dict[str, subprocess.CompletedProcess[str]]:
+    """How each command ends, with more arguments for some of them."""
+    with Forks("torch", packages=(SOURCE, packages)) as forks:
+        return {
+            name: forks.run(packages.parent, name, *arguments, *more.get(name, []))
+            for name, arguments in COMMAND_LINES.items()
+        }
+
+
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory):
     """How each command ends where nothing is missing, and the folder where it ended."""
     folder = tmp_path_factory.mktemp("usual")
     (folder / "test.csv").write_text("class_0,class_1,label\n2.5,-1,0\n0.5,1.5,1\n")
-    packages = environment(folder / "packages")
-    return folder, {name: called(packages, name, *arguments) for name, arguments in COMMAND_LINES.items()}
+    return folder, ends(environment(folder / "packages"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", LAB)
 def test_a_package_that_is_missing_is_either_not_needed_or_named(tmp_path, usual, missing):
-    folder, ends = usual
+    folder, expected = usual
     packages = environment(tmp_path / "packages", missing)
     shutil.copytree(folder / "comparison", tmp_path / "comparison")
     shutil.copy(folder / "test.csv", tmp_path)
-    for command, arguments in COMMAND_LINES.items():
-        out = [] if command != "compare" else ["--out", "new"]
-        done = called(packages, command, *arguments, *out)
+    for command, done in ends(packages, compare=["--out", "new"]).items():
         if "pip install" in done.stderr:
             assert_says_what_to_install(done)
             assert missing in done.stderr or LAB[missing] in done.stderr
         else:
-            assert (done.returncode, done.stderr) == (ends[command].returncode, ends[command].stderr), command
+            assert (done.returncode, done.stderr) == (expected[command].returncode, expected[command].stderr), command

@@ -1,15 +1,21 @@
-"""⊥Grad on many processes ends where it ends on one: after 50 steps, at any granularity, with both projections."""
+"""⊥Grad on many processes ends where it ends on one: after 50 steps, at any granularity, with both projections.
+
+On each rank it adds two small all-reduces a step, gathers nothing, and takes less than 1 MiB.
+"""
 
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import orthograd
+from orthograd.lab.bench.step import peak
 from tests.conftest import TORCH
 from tests.distributed.ranks import outcomes
 
@@ -18,6 +24,8 @@ pytestmark = [
     pytest.mark.skipif(TORCH < (2, 9), reason="FSDP2 over gloo reduces gradients wrongly in this torch"),
 ]
 fsdp = pytest.importorskip("torch.distributed.fsdp")
+from torch.distributed.tensor.debug import CommDebugMode  # noqa: E402
+
 from tests.distributed.parallelism import (  # noqa: E402
     by_both,
     by_ddp,
@@ -30,6 +38,7 @@ from tests.distributed.training import (  # noqa: E402
     ALL,
     BATCH,
     FEW,
+    GRANULARITIES,
     STEPS,
     agree,
     assert_same,
@@ -141,6 +150,81 @@ def mixed_precision():
         assert_same(model, expected, f"step {step}", within=1e-2)
 
 
+def deep():
+    """Twenty tensors."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(8, 8) for _ in range(10))).double()
+
+
+def at_most_two(network, parallel):
+    for options in FEW:
+        model = parallel(network())
+        optimizer = optimizer_of(model, **options)
+        loss_of(model, batch(0)).backward()
+        with CommDebugMode() as talk:
+            optimizer.step()
+        counts = {str(name): count for name, count in talk.get_comm_counts().items()}
+        assert set(counts) <= {"c10d.allreduce_"}, (options, counts)
+        assert talk.get_total_counts() <= 2, (options, counts)
+        if options["granularity"] != "row":
+            assert talk.get_total_counts() == 2, "nothing was counted"
+
+
+def talk_of_fsdp():
+    at_most_two(deep, by_fsdp)
+
+
+def talk_of_tensor_parallel():
+    at_most_two(even, by_tensor_parallel)
+
+
+def talk_of_hybrid_sharding():
+    at_most_two(deep, by_hsdp)
+
+
+def talk_of_tensor_parallel_and_fsdp():
+    at_most_two(even, by_both)
+
+
+def talk_is_small():
+    """24 bytes a tensor in all, whatever its size."""
+    model = by_fsdp(nn.Sequential(nn.Linear(8, 500), nn.Linear(500, 8)).double())
+    optimizer = optimizer_of(model)
+    loss_of(model, batch(0)).backward()
+    with Sizes() as sizes:
+        optimizer.step()
+    assert sizes.elements == [8, 4]  # four tensors: two sums each, then one
+
+
+def little_memory_for_nearly_parallel_gradients():
+    """Those take the careful path, with temporaries in float64; a shard of one layer has 8 MiB of them."""
+    for parallel in (by_fsdp, by_tensor_parallel):
+        for granularity in GRANULARITIES:
+            model = parallel(nn.Sequential(nn.Linear(500, 4096), nn.Tanh(), nn.Linear(4096, 500)))
+            for parameter in model.parameters():
+                parameter.grad = parameter.detach() * 3 + torch.randn_like(parameter) * 1e-4
+            project = partial(orthograd.orthogonalize_, list(model.parameters()), granularity=granularity)
+            extra = peak(torch.device("cpu"), project)
+            assert 0.5 < extra <= 1.0, f"{parallel.__name__} {granularity}: {extra} MiB"  # 0.5: the path was taken
+
+
+class Sizes:
+    """The number of elements in each all-reduce."""
+
+    def __enter__(self):
+        self.elements, self._original = [], torch.distributed.all_reduce
+
+        def noting(tensor, *args, **kwargs):
+            self.elements.append(tensor.numel())
+            return self._original(tensor, *args, **kwargs)
+
+        torch.distributed.all_reduce = noting
+        return self
+
+    def __exit__(self, *_):
+        torch.distributed.all_reduce = self._original
+
+
 TWO = [
     ddp,
     fsdp_even,
@@ -152,16 +236,18 @@ TWO = [
     mixed_precision,
 ]
 FOUR = [fsdp_uneven_on_four, hybrid_sharding, tensor_parallel, tensor_parallel_and_fsdp]
+ADDED_ON_TWO = [talk_of_fsdp, talk_is_small, little_memory_for_nearly_parallel_gradients]
+ADDED_ON_FOUR = [talk_of_tensor_parallel, talk_of_hybrid_sharding, talk_of_tensor_parallel_and_fsdp]
 
 
 @pytest.fixture(scope="module")
 def on_two():
-    return outcomes(TWO, 2)
+    return outcomes([*TWO, *ADDED_ON_TWO], 2)
 
 
 @pytest.fixture(scope="module")
 def on_four():
-    return outcomes(FOUR, 4)
+    return outcomes([*FOUR, *ADDED_ON_FOUR], 4)
 
 
 @pytest.mark.parametrize("case", [case.__name__ for case in TWO])
@@ -171,4 +257,14 @@ def test_two_processes_end_where_one_does(on_two, case):
 
 @pytest.mark.parametrize("case", [case.__name__ for case in FOUR])
 def test_four_processes_end_where_one_does(on_four, case):
+    assert not on_four[case], on_four[case]
+
+
+@pytest.mark.parametrize("case", [case.__name__ for case in ADDED_ON_TWO])
+def test_a_step_of_two_processes_adds_little_talk_and_memory(on_two, case):
+    assert not on_two[case], on_two[case]
+
+
+@pytest.mark.parametrize("case", [case.__name__ for case in ADDED_ON_FOUR])
+def test_a_step_of_four_processes_adds_little_talk(on_four, case):
     assert not on_four[case], on_four[case]

@@ -98,16 +98,22 @@ class Driver:
 
 
 def workers_at_work():
-    """The processes that do a run now."""
-    numbers = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    """The processes that do a run now, in clusters of this process: other tests may have theirs at the same time."""
+    workers, parents = [], {}
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            title = path.read_bytes()
+            number, title = int(path.name), (path / "cmdline").read_bytes()
+            parents[number] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
         if title.startswith(b"ray::messages"):
-            numbers.append(int(path.parent.name))
-    return numbers
+            workers.append(number)
+    return [number for number in workers if os.getpid() in _ancestors(number, parents)]
+
+
+def _ancestors(number, parents):
+    while number := parents.get(number, 0):
+        yield number
 
 
 def wait_until(is_so, seconds=PATIENCE):

@@ -44,9 +44,9 @@ def are_quiet():
     return True
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connected(cluster):
-    """This process as a driver, for tests that need not kill it."""
+    """This process as a driver, for tests that need not kill it: its workers are kept, and import torch once."""
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
     yield cluster
     ray.shutdown()
@@ -178,7 +178,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_them_resumable(cluster, store):
     driver.wait_for("progress")
     assert driver.end(signal.SIGINT) == 130
     assert not driver.told("failed")
-    wait_until(lambda: not workers_at_work(), 10)
+    wait_until(lambda: not workers_at_work(), 30)  # seconds; left alone, the runs would take hours
     assert_all_is_whole(grid, store)
     assert grid.plan(store).resumable
     with store.get(grid[0]).claim() as is_ours:
@@ -223,6 +223,7 @@ def test_runs_with_a_share_of_a_gpu_are_packed_on_the_machine_that_has_one(tmp_p
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU: two runs on one are not tried")
 def test_two_runs_share_a_gpu(tmp_path, store):
+    ray.shutdown()  # the cluster of the other tests has no GPU
     grid = Grid(Config(epochs=1, arm=arm, device="cuda").as_dict() for arm in ("baseline", "orthograd"))
     told = []
     executor = RayCluster(gpus_per_run=0.5)
