@@ -23,7 +23,7 @@ def conclude(claims: Iterable[Claim], device: torch.device, record: Path | None)
     for claim in claims:
         measured.append(claim)
         others = "".join(f"   {name}: {value:.3g}" for name, value in claim.others.items())
-        bound = "" if claim.reach is None else f" (≤ {claim.reach})"
+        bound = "" if claim.target is None else f" (≤ {claim.target})"
         print(f"{'ok  ' if claim.holds else 'FAIL'} {claim.key}: {claim.value:.3g}{bound}{others}", flush=True)
     if record:
         write_record(record, measured, environment(device))

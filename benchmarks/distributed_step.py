@@ -47,11 +47,11 @@ class Weights(nn.Module):
 
 def claims() -> Iterator[Claim]:
     for ranks in (2, 1, 4):
-        values, reach = measured(ranks), 1.5 if ranks == 2 else None
+        values, target = measured(ranks), 1.5 if ranks == 2 else None
         key = partial(Key, model="ResNet-18", setting=f"{ranks} processes")
         names = {"optimizer's step alone": "optimizer", "ms without": "ms", "ms added": "added"}
         others = {title: values[name] for title, name in names.items()}
-        yield Claim(key("FSDP2 step"), values["step"], reach, others)
+        yield Claim(key("FSDP2 step"), values["step"], target, others)
         parts = {name: values[name] for name in ("memory, ms", "host, ms", "all-reduces, ms")}
         ratio = sum(parts.values()) / values["added"]
         yield Claim(key("FSDP2 step, predicted over measured"), ratio, others=parts)

@@ -12,8 +12,8 @@ from orthograd.lab.bench.training import RECIPE, concurrent_slots, noise
 from orthograd.lab.gpu.concurrency import epoch_of_all
 from orthograd.lab.gpu.gpu import GPU
 from orthograd.lab.kernels import fused_norm
-from orthograd.lab.training.arms import arm_named
 from orthograd.lab.training.batches import Draws
+from orthograd.lab.training.methods import method_named
 
 ROUNDS = 3
 PACKS = {"resnet18": 6, "wide_resnet28_10": 3}
@@ -32,10 +32,10 @@ def images_a_second(model: str, changes: dict[str, object]) -> float:
     for name, value in changes.items():
         setattr(fused_norm, name, value)
     config, task = dataclasses.replace(RECIPE, model=model, precision="bf16"), noise()
-    draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
+    draws = Draws.of(config, method_named(config.method), len(task.labels), torch.Generator().manual_seed(0))
     try:
         with GPU(config.precision) as gpu, ExitStack() as lent:
-            slots = concurrent_slots(gpu, config, config.arm, task, PACKS[model], lent)
+            slots = concurrent_slots(gpu, config, config.method, task, PACKS[model], lent)
             return EPOCH_IMAGES * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
     finally:
         for name, value in usual.items():

@@ -14,7 +14,7 @@ from orthograd.diagnosis import Recorder
 from orthograd.lab.bench.claim import Claim, Key, interleaved
 from orthograd.lab.networks import MODELS
 
-REACH, EVERY = 0.01, 100
+TARGET, EVERY = 0.01, 100
 # The networks of `orthograd compare` with their recipes' batches.
 CASES = {"cnn": ((1, 8, 8), 32, 50), "cnn_batchnorm": ((1, 8, 8), 32, 50), "resnet18": ((3, 32, 32), 64, 3)}
 
@@ -49,7 +49,7 @@ def _claim(name, device, shape, batch, rounds):
     seconds = interleaved(contenders, rounds=rounds, settle=settle)
     shares = {part: seconds[part] / (EVERY * seconds["step"]) for part in ("recorded", "between")}
     key = Key(f"recorder every {EVERY} steps", model=name, setting=f"batch of {batch}")
-    return Claim(key, sum(shares.values()), REACH, shares)
+    return Claim(key, sum(shares.values()), TARGET, shares)
 
 
 if __name__ == "__main__":

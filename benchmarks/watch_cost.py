@@ -29,7 +29,7 @@ WAYS = {
     "by the step": ("orthograd", NEVER),
     "beside the pass": ("orthograd", step_plan.LARGE),
 }
-"""Arms, and the size from which on gradients are measured in the backward pass."""
+"""Methods, and the size from which on gradients are measured in the backward pass."""
 
 
 def measured(networks: list[str]) -> Iterator[Claim]:
@@ -57,8 +57,8 @@ def _seconds(network: str, turn: int) -> dict[str, float]:
         slots = {}
         lent.callback(setattr, step_plan, "LARGE", step_plan.LARGE)
         for way in turned([*WAYS], turn):
-            arm, step_plan.LARGE = WAYS[way]
-            slots[way] = concurrent_slots(gpu, config, arm, task, NETWORKS[network], lent)
+            method, step_plan.LARGE = WAYS[way]
+            slots[way] = concurrent_slots(gpu, config, method, task, NETWORKS[network], lent)
         seconds = seconds_in_turns(slots, task)
     print(f"{network}, set {turn + 1} of {SETS}, s a run: {seconds}", file=sys.stderr, flush=True)
     return seconds

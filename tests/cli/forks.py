@@ -38,7 +38,10 @@ for line in sys.stdin:
         sys.exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-WHOLE = "orthograd.cli.main orthograd.cli.execution orthograd.lab.comparison.plan orthograd.lab.comparison.output orthograd.figures.severity"
+WHOLE = (
+    "orthograd.cli.main orthograd.cli.execution orthograd.lab.comparison.plan orthograd.lab.comparison.output "
+    "orthograd.figures.severity"
+)
 """What `orthograd compare` imports."""
 
 

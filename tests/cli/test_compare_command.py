@@ -44,18 +44,21 @@ def finished(tmp_path_factory):
 def test_every_number_comes_from_the_stored_logits(finished):
     folder, output = finished
     written = json.loads((folder / "comparison.json").read_text())
-    by_arm = {"baseline": {}, "orthograd": {}}
+    by_method = {"baseline": {}, "orthograd": {}}
     for record in Store(folder / "runs").runs():
         run = Store(folder / "runs").get(record["config"])
         run.verify()
         predictions = run.read_tensors("predictions")
-        by_arm[record["config"]["arm"]][record["config"]["seed"]] = predictions
+        by_method[record["config"]["method"]][record["config"]["seed"]] = predictions
         for name, metrics in record["metrics"].items():
             again = calibration.evaluate(predictions[f"logits.{name}"], predictions["labels"])
             assert metrics["ece"] == pytest.approx(again.ece)
     eces = [
-        [calibration.evaluate(by_arm[arm][seed]["logits.clean"], by_arm[arm][seed]["labels"]).ece for seed in range(3)]
-        for arm in ("baseline", "orthograd")
+        [
+            calibration.evaluate(by_method[method][seed]["logits.clean"], by_method[method][seed]["labels"]).ece
+            for seed in range(3)
+        ]
+        for method in ("baseline", "orthograd")
     ]
     expected = statistics.compare(*eces, better="lower")
     row = written["tables"]["clean"]["ece"]
@@ -113,8 +116,8 @@ def test_what_is_finished_is_not_done_again_and_more_seeds_are_added(finished):
     ("arguments", "words"),
     [
         (["--model", "resnet"], "expected a model among cnn, cnn_batchnorm, mlp"),
-        (["--candidate", "dropout"], "expected an arm among baseline"),
-        (["--candidate", "baseline"], "expected two different arms"),
+        (["--candidate", "dropout"], "expected a method among baseline"),
+        (["--candidate", "baseline"], "expected two different methods"),
         (["--learning-rate", "0"], "learning_rate above 0"),
         (["--labels-per-class", "500"], "expected 500 training images of class"),
         (["--dataset", "no.such:thing"], "No module named"),
@@ -164,7 +167,7 @@ def without_parameters(shape, classes):
         (without_parameters, "to have parameters that learn, got none that its logits depend on"),
     ],
 )
-def test_a_network_that_cannot_be_trained_or_judged_is_refused(tmp_path, model, words):
+def test_a_network_that_cannot_be_trained_or_evaluated_is_refused(tmp_path, model, words):
     done = invoked(*TINY, "--model", f"{__name__}:{model.__name__}", "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert words in " ".join(done.output.split())

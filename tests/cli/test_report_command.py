@@ -17,7 +17,7 @@ from orthograd.lab.comparison.formats import TITLES
 from orthograd.lab.jobs.store import Store
 from tests.lab.comparison import oracle
 from tests.lab.comparison.reading import drawings, heights, numbers, parsed, tables, words
-from tests.lab.comparison.traced import Arm, shown
+from tests.lab.comparison.traced import Method, shown
 
 MAIN = ("ece", "loss", "top1_accuracy", "max_softmax", "brier", "entropy")
 SEEDS, EPOCHS = 3, 6
@@ -44,13 +44,13 @@ def root(folder):
 
 
 @pytest.fixture(scope="module")
-def arms(folder):
+def methods(folder):
     store = Store(folder / "runs")
-    return Arm(store, "baseline"), Arm(store, "orthograd")
+    return Method(store, "baseline"), Method(store, "orthograd")
 
 
 @pytest.mark.parametrize("images", ["clean", "shifted", "temperature-scaled"])
-def test_every_number_of_the_tables(root, arms, images):
+def test_every_number_of_the_tables(root, methods, images):
     start = {"clean": "Clean test images", "shifted": "Shifted", "temperature-scaled": "Clean test images after"}[
         images
     ]
@@ -61,7 +61,7 @@ def test_every_number_of_the_tables(root, arms, images):
     ]
     assert rows[0] == ["metric", "baseline", "⊥Grad", "difference, 95 %", "d, 95 %", "p", "p, Holm", "verdict"]
     assert [row[0] for row in rows[1:]] == list(TITLES.values())
-    expected = {metric: oracle.compared(*(arm.values(images, metric) for arm in arms)) for metric in TITLES}
+    expected = {metric: oracle.compared(*(method.values(images, metric) for method in methods)) for metric in TITLES}
     corrected = oracle.holm([each["p"] for each in expected.values()])
     for row, (metric, each), p in zip(rows[1:], expected.items(), corrected, strict=True):
         digits = oracle.DIGITS.get(metric, 4)
@@ -79,12 +79,12 @@ def test_every_number_of_the_tables(root, arms, images):
 
 
 @pytest.mark.parametrize("images", ["clean", "shifted"])
-def test_every_pair_of_seeds(root, arms, images):
+def test_every_pair_of_seeds(root, methods, images):
     start = f"On {images} test images"
     (rows,) = [r for caption, r in tables(root).items() if caption.startswith(start) and caption.endswith("every seed")]
     assert rows[0][0] == "seed"
     for place, metric in enumerate(MAIN):
-        before, after = (arm.values(images, metric) for arm in arms)
+        before, after = (method.values(images, metric) for method in methods)
         digits = oracle.DIGITS.get(metric, 4)
         for row, expected in zip(
             rows[1:], [*zip(before, after, strict=True), (np.mean(before), np.mean(after))], strict=True
@@ -99,15 +99,15 @@ def test_every_pair_of_seeds(root, arms, images):
         assert f"{max(lower, higher)} of {SEEDS} seeds {'lower' if lower >= higher else 'higher'}" in said
 
 
-def test_every_bin_of_the_reliability_diagrams(root, arms):
+def test_every_bin_of_the_reliability_diagrams(root, methods):
     kinds = {
         "clean": "as trained",
         "after_temperature": "after temperature scaling",
         "shifted": "all shifted images together",
     }
     for kind, title in kinds.items():
-        for place, (arm, name) in enumerate(zip(arms, ("baseline", "⊥Grad"), strict=True)):
-            expected = oracle.averaged(arm.curves[kind])
+        for place, (method, name) in enumerate(zip(methods, ("baseline", "⊥Grad"), strict=True)):
+            expected = oracle.averaged(method.curves[kind])
             (rows,) = [r for caption, r in tables(root).items() if caption.startswith(f"{name}, {title};")]
             for i, row in enumerate(rows[1:]):
                 assert shown(float(row[1]), 100 * expected[0, i], 2)
@@ -121,35 +121,37 @@ def test_every_bin_of_the_reliability_diagrams(root, arms):
             assert tall == pytest.approx(filled, abs=1e-4)
 
 
-def test_every_point_over_severity(root, arms):
-    shifts = sorted({name.rpartition(".")[0] for name in arms[0].sets[0]} - {""})
+def test_every_point_over_severity(root, methods):
+    shifts = sorted({name.rpartition(".")[0] for name in methods[0].sets[0]} - {""})
     panels = {
         f"The mean over all shifts: {TITLES[metric]}": ("severity", i, metric, None) for i, metric in enumerate(MAIN)
     }
     for metric, title in (("ece", "ECE"), ("top1_accuracy", "Accuracy")):
         panels |= {f"{title} under each shift: {s}": (f"shift-{metric}", i, metric, s) for i, s in enumerate(shifts)}
     for caption, (key, i, metric, shift) in panels.items():
-        runs = [arm.over_severity(metric, shift) for arm in arms]
-        expected = np.array([part for arm in runs for part in (arm.mean(0), arm.min(0), arm.max(0))]).T
+        runs = [method.over_severity(metric, shift) for method in methods]
+        expected = np.array([part for method in runs for part in (method.mean(0), method.min(0), method.max(0))]).T
         for row, values in zip(tables(root)[caption][1:], expected, strict=True):
             digits = oracle.DIGITS.get(metric, 4)
             assert all(shown(float(cell), value, digits) for cell, value in zip(row[1:], values, strict=True)), row
-        for arm, look in zip(runs, ("baseline", "candidate"), strict=True):
+        for method, look in zip(runs, ("baseline", "candidate"), strict=True):
             drawn, pixel = heights(drawings(root)[f"{key}-{i}"], look)
-            assert drawn == pytest.approx(arm.mean(0), abs=0.02 * pixel + 1e-6)
+            assert drawn == pytest.approx(method.mean(0), abs=0.02 * pixel + 1e-6)
 
 
-def test_every_epoch_of_training(root, arms):
+def test_every_epoch_of_training(root, methods):
     rows = tables(root)["Training loss"]
-    expected = np.array([part for arm in arms for part in (arm.losses.mean(0), arm.losses.min(0), arm.losses.max(0))]).T
+    expected = np.array(
+        [part for method in methods for part in (method.losses.mean(0), method.losses.min(0), method.losses.max(0))]
+    ).T
     assert len(rows) == 1 + EPOCHS
     for row, values in zip(rows[1:], expected, strict=True):
         assert [float(cell) for cell in row[1:]] == pytest.approx(values, rel=6e-4)
 
 
-def test_the_verdict_says_what_the_table_says(root, arms):
+def test_the_verdict_says_what_the_table_says(root, methods):
     lede = words(next(part for part in root.iter("p") if part.get("class") == "lede"))
-    means = [[np.mean(arm.values("clean", metric)) for arm in arms] for metric in ("ece", "top1_accuracy")]
+    means = [[np.mean(method.values("clean", metric)) for method in methods] for metric in ("ece", "top1_accuracy")]
     assert f"off by {100 * means[0][1]:.1f} percentage points on average, against {100 * means[0][0]:.1f}." in lede
     assert f"in {means[1][1]:.1f} % of the clean test images, against {means[1][0]:.1f} %." in lede
     assert lede.count(". ") == 1

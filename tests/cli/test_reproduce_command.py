@@ -60,7 +60,7 @@ def test_runs_are_done_and_files_are_made(finished):
     assert "table1: 4 runs, 0 of them done." in said
     assert "Not the paper's setting: seeds 2, epochs 1, model mlp" in said
     records = list(Store(folder / "runs").runs())
-    assert sorted((run["config"]["arm"], run["config"]["seed"]) for run in records) == [
+    assert sorted((run["config"]["method"], run["config"]["seed"]) for run in records) == [
         ("baseline", 0),
         ("baseline", 1),
         ("orthograd", 0),
@@ -68,7 +68,7 @@ def test_runs_are_done_and_files_are_made(finished):
     ]
     assert all(len(run["metrics"]) == 26 for run in records)
     text = (folder / "tables" / "table1.md").read_text()
-    mean = sum(run["metrics"]["clean"]["ece"] for run in records if run["config"]["arm"] == "baseline") / 2
+    mean = sum(run["metrics"]["clean"]["ece"] for run in records if run["config"]["method"] == "baseline") / 2
     assert f"| ECE | SGD | 0.168 | {mean:.4f} ± " in text
     page = (folder / "reproduction.html").read_text()
     assert "This is not the paper’s setting" in page or "This is not the paper's setting" in page
@@ -110,7 +110,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     code, said = invoked("paper", *TINY, "--shifts", "simple", "--out", folder, "--dry-run")
     assert code == 0
-    # At this scale the network of every setting is the same, so only the arm without renormalisation is new.
+    # At this scale the network of every setting is the same, so only the method without renormalisation is new.
     assert "2 runs to do. Time on the GPU:" in said
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
@@ -124,9 +124,9 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
 
 def test_a_plan_of_precisions_takes_the_runs_of_table_1_as_they_are(tmp_path):
     runs = made_table1()
-    for arm in ("baseline", "orthograd"):
-        chosen = [run for run in runs if run["config"]["arm"] == arm]
-        write_bundle(tmp_path / "records" / f"resnet18-{arm}.json", chosen)
+    for method in ("baseline", "orthograd"):
+        chosen = [run for run in runs if run["config"]["method"] == method]
+        write_bundle(tmp_path / "records" / f"resnet18-{method}.json", chosen)
     given = ["--out", tmp_path / "out", "--export", tmp_path / "records", "--dry-run"]
     code, said = invoked("precision", *given)
     assert code == 0, said
@@ -162,10 +162,10 @@ def test_minutes_end_training_and_the_next_call_goes_on(tmp_path):
 
 def test_exported_records_count_as_done_and_everything_is_made_from_them_alone(tmp_path):
     runs = made_table1()
-    for arm in ("baseline", "orthograd"):
-        path = tmp_path / "records" / f"resnet18-{arm}.json"
-        write_bundle(path, [run for run in runs if run["config"]["arm"] == arm and run["config"]["seed"] < 19])
-    extra = next(run for run in runs if run["config"]["seed"] == 19 and run["config"]["arm"] == "baseline")
+    for method in ("baseline", "orthograd"):
+        path = tmp_path / "records" / f"resnet18-{method}.json"
+        write_bundle(path, [run for run in runs if run["config"]["method"] == method and run["config"]["seed"] < 19])
+    extra = next(run for run in runs if run["config"]["seed"] == 19 and run["config"]["method"] == "baseline")
     folder = Store(tmp_path / "out" / "runs").get(extra["config"])
     with folder.claim():
         folder.finish({name: part for name, part in extra.items() if name not in ("config", "hash", "files", "sha256")})

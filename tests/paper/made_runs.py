@@ -17,7 +17,7 @@ CORRUPTIONS = ("fog", "snow")
 
 def made_run(config: Mapping[str, Any], means: Mapping[str, float], *, spread: float = 0.01) -> dict[str, Any]:
     """A record whose clean metrics lie around the means, by ``spread`` of themselves."""
-    chance = random.Random(f"{config['arm']} {config['seed']}")
+    chance = random.Random(f"{config['method']} {config['seed']}")
 
     def metrics() -> dict[str, float]:
         return {name: means.get(name, 0.5) * (1 + spread * chance.uniform(-1, 1)) for name in CONVENTIONS}
@@ -49,4 +49,4 @@ def made_table1() -> list[dict[str, Any]]:
         "orthograd": {row.quantity.removeprefix("clean."): row.candidate.value for row in rows},
     }
     configs = EXPERIMENTS["table1"].configs()
-    return [made_run(config.as_dict(), means[config.arm]) for config in configs]
+    return [made_run(config.as_dict(), means[config.method]) for config in configs]

@@ -36,7 +36,7 @@ def _with_stretches(run):
 
 def test_records_of_several_shapes_have_columns_of_their_own(tmp_path, runs):
     plain = write_bundle(tmp_path / "a.json", runs)
-    mixed = [_with_stretches(run) for run in runs[::2]] + runs[1::2]  # a seed has a run of each arm
+    mixed = [_with_stretches(run) for run in runs[::2]] + runs[1::2]  # a seed has a run of each method
     path = write_bundle(tmp_path / "b.json", mixed)
     assert read_bundle(path) == sorted(mixed, key=lambda run: (run["config"]["seed"], run["hash"]))
     assert path.stat().st_size < 1.3 * plain.stat().st_size
@@ -79,13 +79,13 @@ def test_forty_runs_of_75_image_sets_take_less_than_two_megabytes(tmp_path):
     chance = random.Random(0)
     names = list(CONVENTIONS)[:12]
     total = 0
-    for arm in ("baseline", "orthograd"):
-        runs = [made_run({"arm": arm, "seed": seed}, {}) for seed in range(20)]
+    for method in ("baseline", "orthograd"):
+        runs = [made_run({"method": method, "seed": seed}, {}) for seed in range(20)]
         for run in runs:
             run["metrics"] |= {f"corruption_{i}.1": {name: chance.random() for name in names} for i in range(65)}
             run["losses"] = [chance.random() for _ in range(100)]
             run.update(rehashed(run))
-        total += write_bundle(tmp_path / f"{arm}.json", runs).stat().st_size
+        total += write_bundle(tmp_path / f"{method}.json", runs).stat().st_size
     assert total < 2e6
 
 
@@ -96,7 +96,7 @@ def rehashed(run):
     return {"sha256": sha256(canonical_json(content).encode())}
 
 
-def test_experiments_write_one_file_for_each_setting_and_arm_and_find_their_runs_there(tmp_path):
+def test_experiments_write_one_file_for_each_setting_and_method_and_find_their_runs_there(tmp_path):
     runs = {run["hash"]: run for run in made_table1()}
     whole = Evidence(runs)
     written = whole.write(tmp_path, named("all"))
@@ -111,7 +111,7 @@ def test_experiments_write_one_file_for_each_setting_and_arm_and_find_their_runs
 
 
 def test_runs_that_the_plan_no_longer_asks_for_stay_in_their_file(tmp_path):
-    beyond = {**SETTINGS["resnet18"].as_dict(), "arm": "baseline", "seed": 99}
+    beyond = {**SETTINGS["resnet18"].as_dict(), "method": "baseline", "seed": 99}
     write_bundle(tmp_path / "resnet18-baseline.json", [made_run(beyond, {})])
     Evidence({run["hash"]: run for run in made_table1()}).write(tmp_path, [EXPERIMENTS["table1"]])
     seeds = [run["config"]["seed"] for run in read_bundle(tmp_path / "resnet18-baseline.json")]

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from orthograd.lab.jobs.files import config_hash
-from orthograd.lab.training.arms import ARMS
+from orthograd.lab.training.methods import METHODS
 from orthograd.paper.plan import EXPERIMENTS, GROUPS, SETTINGS, Scale, named, runs_in_order
 from orthograd.paper.verdicts.claims import sections
 
@@ -23,20 +23,20 @@ def test_experiments_about_the_same_runs_share_them():
     for name in ("layers", "granularity", "rivals"):
         assert len(hashes(name) & hashes("precision")) == 20
     assert len(hashes("layers_wideresnet") & hashes("wideresnet")) == 10
-    assert len(hashes("spared") & hashes("full_data")) == 6
+    assert len(hashes("decay_conv_only") & hashes("full_data")) == 6
     for name in ("extended", "wideresnet", "adamw", "resnet50", "full_data"):
         assert not hashes(name) & hashes("table1")
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_every_experiment_names_what_exists_and_pairs_its_seeds(experiment):
-    assert set(experiment.arms) <= set(ARMS)
+    assert set(experiment.methods) <= set(METHODS)
     assert set(experiment.settings()) <= set(SETTINGS)
     assert experiment.answers is None or experiment.answers in sections()
     configs = list(experiment.configs())
-    of_a_seed = len(experiment.arms) * len(experiment.settings())
+    of_a_seed = len(experiment.methods) * len(experiment.settings())
     seeds = experiment.seeds + sum(seeds for _, seeds in experiment.in_other_precisions)
-    assert len(configs) == len(set(configs)) == seeds * len(experiment.arms)
+    assert len(configs) == len(set(configs)) == seeds * len(experiment.methods)
     assert [config.seed for config in configs[:of_a_seed]] == [0] * of_a_seed
 
 

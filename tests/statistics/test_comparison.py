@@ -33,7 +33,7 @@ BASELINE = [0.168, 0.171, 0.165, 0.169, 0.170]
 LOWER = [0.161, 0.163, 0.160, 0.162, 0.164]
 NOISY = [0.170, 0.166, 0.171, 0.164, 0.169]
 NEARLY = [0.1679, 0.1708, 0.1649, 0.1688, 0.1699]
-ARM = st.lists(st.integers(-20, 20).map(lambda x: x / 10), min_size=2, max_size=6)
+SAMPLE = st.lists(st.integers(-20, 20).map(lambda x: x / 10), min_size=2, max_size=6)
 
 
 def leaves(value: Any) -> list[Any]:
@@ -71,19 +71,21 @@ def test_a_candidate_that_is_higher() -> None:
 
 def test_every_field_is_the_function_of_its_name() -> None:
     comparison = compare(BASELINE, LOWER, margin=0.01, alpha=0.1, resamples=99, seed=3)
-    arms = BASELINE, LOWER
-    assert comparison.paired_interval == difference_interval(*arms, method="paired", alpha=0.1) == comparison.interval
-    assert comparison.welch_interval == difference_interval(*arms, method="welch", alpha=0.1)
-    assert comparison.bootstrap_interval == bootstrap_interval(*arms, alpha=0.1, resamples=99, seed=3)
-    assert comparison.cohens_d == cohens_d(*arms, alpha=0.1)
-    assert comparison.hedges_g == hedges_g(*arms, alpha=0.1)
-    assert comparison.paired_effect == paired_effect(*arms, alpha=0.1)
-    assert comparison.student_test == t_test(*arms, method="student")
-    assert comparison.welch_test == t_test(*arms, method="welch")
-    assert comparison.paired_test == t_test(*arms, method="paired")
-    assert comparison.wilcoxon_test == wilcoxon_test(*arms)
-    assert comparison.equivalence == tost(*arms, margin=0.01, alpha=0.1)
-    assert comparison.p == t_test(*arms).p
+    samples = BASELINE, LOWER
+    assert (
+        comparison.paired_interval == difference_interval(*samples, method="paired", alpha=0.1) == comparison.interval
+    )
+    assert comparison.welch_interval == difference_interval(*samples, method="welch", alpha=0.1)
+    assert comparison.bootstrap_interval == bootstrap_interval(*samples, alpha=0.1, resamples=99, seed=3)
+    assert comparison.cohens_d == cohens_d(*samples, alpha=0.1)
+    assert comparison.hedges_g == hedges_g(*samples, alpha=0.1)
+    assert comparison.paired_effect == paired_effect(*samples, alpha=0.1)
+    assert comparison.student_test == t_test(*samples, method="student")
+    assert comparison.welch_test == t_test(*samples, method="welch")
+    assert comparison.paired_test == t_test(*samples, method="paired")
+    assert comparison.wilcoxon_test == wilcoxon_test(*samples)
+    assert comparison.equivalence == tost(*samples, margin=0.01, alpha=0.1)
+    assert comparison.p == t_test(*samples).p
 
 
 def test_without_pairs_welch_decides_and_nothing_is_paired() -> None:
@@ -130,7 +132,7 @@ def test_the_record_is_json_with_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_arms_that_are_equal(paired: bool) -> None:
+def test_samples_that_are_equal(paired: bool) -> None:
     comparison = compare([0.1, 0.1, 0.1], [0.1, 0.1, 0.1], paired=paired)
     assert (comparison.p, comparison.difference, comparison.cohens_d.value, comparison.hedges_g.value) == (1, 0, 0, 0)
     assert comparison.verdict == "undecided"
@@ -163,7 +165,7 @@ def test_a_constant_shift_is_no_spread_whatever_the_rounding() -> None:
     assert (comparison.p, comparison.verdict, comparison.bootstrap_interval) == (0.25, "undecided", comparison.interval)
 
 
-@given(ARM, ARM, st.booleans(), st.sampled_from([None, 0.5]))
+@given(SAMPLE, SAMPLE, st.booleans(), st.sampled_from([None, 0.5]))
 @settings(max_examples=60)
 def test_no_input_makes_nan_or_a_warning(
     one: list[float], two: list[float], paired: bool, margin: float | None
@@ -183,9 +185,9 @@ def test_no_input_makes_nan_or_a_warning(
 
 @given(st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size=2, max_size=6))
 @settings(max_examples=25)
-def test_swapping_the_arms_swaps_the_verdict(pairs: list[tuple[int, int]]) -> None:
-    one, two = (list(map(float, arm)) for arm in zip(*pairs, strict=True))
-    comparison, swapped = (compare(*arms, better="lower", resamples=20) for arms in ((one, two), (two, one)))
+def test_swapping_the_samples_swaps_the_verdict(pairs: list[tuple[int, int]]) -> None:
+    one, two = (list(map(float, sample)) for sample in zip(*pairs, strict=True))
+    comparison, swapped = (compare(*samples, better="lower", resamples=20) for samples in ((one, two), (two, one)))
     opposite = {"better": "worse", "worse": "better", "undecided": "undecided"}
     assert swapped.verdict == opposite[comparison.verdict]
     assert swapped.difference == pytest.approx(-comparison.difference)
@@ -211,7 +213,7 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
         compare([1, 2], [2, 4], **options)
 
 
-def test_arms_of_different_length_are_no_pairs() -> None:
+def test_samples_of_different_length_are_no_pairs() -> None:
     with pytest.raises(ValueError, match="got 3 baseline, 2 candidate"):
         compare([1, 2, 3], [1, 2])
 
@@ -224,7 +226,7 @@ def test_a_comparison_knows_its_power_and_the_seeds_that_would_be_needed():
     assert paired.seeds_needed == seeds_needed(paired.paired_effect.value)
     assert f"takes {paired.seeds_needed:,} pairs" in paired.sentence
     assert independent.seeds_needed > 10 * paired.seeds_needed  # what pairing is for
-    assert f"takes {independent.seeds_needed:,} seeds in each arm" in independent.sentence
+    assert f"takes {independent.seeds_needed:,} seeds for each method" in independent.sentence
     same = compare(baseline, baseline)
     assert same.seeds_needed is None
     assert same.achieved_power == pytest.approx(0.05)

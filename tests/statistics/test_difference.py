@@ -75,7 +75,7 @@ def test_zero_is_in_the_interval_where_p_is_not_below_alpha(pairs: tuple[list[fl
 
 
 @given(PAIRS, st.sampled_from(METHODS))
-def test_swapping_the_arms_flips_the_sign(pairs: tuple[list[float], ...], method: Method) -> None:
+def test_swapping_the_samples_flips_the_sign(pairs: tuple[list[float], ...], method: Method) -> None:
     result, swapped = t_test(*pairs, method=method), t_test(*pairs[::-1], method=method)
     assert swapped.statistic == pytest.approx(-result.statistic)
     assert swapped.p == pytest.approx(result.p)
@@ -85,7 +85,7 @@ def test_swapping_the_arms_flips_the_sign(pairs: tuple[list[float], ...], method
 
 @given(PAIRS, st.sampled_from(METHODS))
 def test_tests_do_not_depend_on_shift_and_unit(pairs: tuple[list[float], ...], method: Method) -> None:
-    moved = [[8 * value + 1024 for value in arm] for arm in pairs]
+    moved = [[8 * value + 1024 for value in sample] for sample in pairs]
     result, expected = t_test(*moved, method=method), t_test(*pairs, method=method)
     assert (result.statistic, result.p) == pytest.approx((expected.statistic, expected.p), rel=1e-6, abs=1e-9)
 
@@ -109,7 +109,7 @@ def test_differences_that_cancel_but_for_rounding_are_none(method: Method) -> No
     assert (result.statistic, result.p) == (0, 1)
 
 
-def test_welch_uses_the_degrees_of_the_only_arm_that_varies() -> None:
+def test_welch_uses_the_degrees_of_the_only_sample_that_varies() -> None:
     assert t_test([1, 2, 4], [5, 5, 5, 5], method="welch").degrees == pytest.approx(2)
 
 
@@ -155,7 +155,7 @@ def test_pairs_as_efron_wrote_it() -> None:
     assert interval == pytest.approx(tuple(expected), abs=0.02 * differences.std())
 
 
-def test_independent_arms_as_efron_wrote_it() -> None:
+def test_independent_samples_as_efron_wrote_it() -> None:
     generator = np.random.default_rng(1)
     one, two = generator.exponential(size=12), generator.normal(size=9)
     resampled = generator.choice(one, (200_000, 12)).mean(axis=1) - generator.choice(two, (200_000, 9)).mean(axis=1)
@@ -200,7 +200,7 @@ def test_it_moves_with_shift_and_unit_and_repeats_with_its_seed(paired: bool) ->
     assert (moved.low / 4e-200 + 0.5, moved.high / 4e-200 + 0.5) == pytest.approx(tuple(expected))
 
 
-def test_swapping_the_arms_flips_it() -> None:
+def test_swapping_the_samples_flips_it() -> None:
     one, two = np.random.default_rng(7).normal(size=(2, 9))
     low, high = bootstrap_interval(two, one)
     assert bootstrap_interval(one, two) == pytest.approx((-high, -low))
@@ -215,7 +215,7 @@ def test_without_spread_it_is_the_difference(paired: bool) -> None:
 @pytest.mark.parametrize(("one", "two"), [([1, 2], [5, 5]), ([0, 0, 0, 1], [0, 0, 0, 0]), ([1, 2], [3, 5])])
 @pytest.mark.parametrize("resamples", [1, 9999])
 @pytest.mark.parametrize("paired", [True, False])
-def test_tiny_and_nearly_constant_arms_give_numbers(
+def test_tiny_and_nearly_constant_samples_give_numbers(
     one: list[float], two: list[float], resamples: int, paired: bool
 ) -> None:
     low, high = bootstrap_interval(one, two, paired=paired, resamples=resamples)

@@ -19,7 +19,7 @@ from orthograd.statistics.effect import exact_interval, noncentral_t_cdf, noncen
 pytestmark = pytest.mark.filterwarnings("error")
 
 VALUES = st.integers(-1000, 1000).map(lambda x: x / 10)
-ARM = st.lists(VALUES, min_size=2, max_size=7)
+SAMPLE = st.lists(VALUES, min_size=2, max_size=7)
 
 
 def test_d_by_hand() -> None:
@@ -77,9 +77,9 @@ def test_g_has_the_exact_interval_of_d_and_a_normal_one_around_itself() -> None:
     assert g.normal == pytest.approx((g.value - half, g.value + half))
 
 
-@given(ARM, ARM)
+@given(SAMPLE, SAMPLE)
 @settings(max_examples=40)
-def test_swapping_the_arms_flips_d_and_g(one: list[float], two: list[float]) -> None:
+def test_swapping_the_samples_flips_d_and_g(one: list[float], two: list[float]) -> None:
     for effect in (cohens_d, hedges_g):
         size, swapped = effect(one, two), effect(two, one)
         assert swapped.value == pytest.approx(-size.value)
@@ -88,14 +88,14 @@ def test_swapping_the_arms_flips_d_and_g(one: list[float], two: list[float]) -> 
         assert swapped.normal == pytest.approx((-size.normal.high, -size.normal.low), abs=1e-9)
 
 
-@given(ARM, ARM)
+@given(SAMPLE, SAMPLE)
 @settings(max_examples=40)
 def test_effects_do_not_depend_on_shift_and_unit(one: list[float], two: list[float]) -> None:
-    moved = [[8 * value + 1024 for value in arm] for arm in (one, two)]
+    moved = [[8 * value + 1024 for value in sample] for sample in (one, two)]
     assert cohens_d(*moved).value == pytest.approx(cohens_d(one, two).value, rel=1e-6, abs=1e-9)
 
 
-@given(ARM, ARM)
+@given(SAMPLE, SAMPLE)
 @settings(max_examples=40)
 def test_zero_is_in_the_exact_interval_where_student_is_not_significant(one: list[float], two: list[float]) -> None:
     p = t_test(one, two, method="student").p
@@ -113,7 +113,7 @@ def test_zero_is_in_the_interval_of_d_z_where_the_paired_test_is_not_significant
 
 
 def test_the_exact_interval_covers_and_the_normal_one_does_not() -> None:
-    """Five seeds an arm, a true effect of 2, 40 000 experiments; both ends grow with d and are interpolated."""
+    """Five seeds a method, a true effect of 2, 40 000 experiments; both ends grow with d and are interpolated."""
     generator = np.random.default_rng(1)
     one, two = generator.normal(2, 1, (40_000, 5)), generator.normal(0, 1, (40_000, 5))
     d = (one.mean(1) - two.mean(1)) / np.sqrt((one.var(1, ddof=1) + two.var(1, ddof=1)) / 2)
@@ -260,7 +260,7 @@ def test_fourteen_of_eighteen_printed_p_are_students() -> None:
     "row", [row for row in ROWS if (row.network, row.metric) in ABOVE_STUDENT], ids=lambda r: r.metric
 )
 def test_three_p_of_wideresnet_lie_between_students_and_the_largest_that_welch_can_give(row: Printed) -> None:
-    """With 8 degrees of freedom p is far smaller than printed, with 4 larger: arms of unequal variance."""
+    """With 8 degrees of freedom p is far smaller than printed, with 4 larger: samples of unequal variance."""
     smallest, largest = rounded_to(row.p)
     assert computed(row, "p")[1] < smallest
     assert largest < computed(row, "largest_welch_p")[0]
@@ -307,7 +307,7 @@ def test_welch_never_exceeds_its_bound(seed: int) -> None:
 
 
 def test_bad_effects_are_named() -> None:
-    with pytest.raises(ValueError, match="at least 2 seeds in both arms, got 5 and 1"):
+    with pytest.raises(ValueError, match="at least 2 seeds for both methods, got 5 and 1"):
         from_effect_size(1.0, 5, 1)
     with pytest.raises(ValueError, match="effect size, got nan"):
         from_effect_size(math.nan, 5)

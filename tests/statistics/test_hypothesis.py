@@ -91,7 +91,7 @@ def test_holm_names_what_is_no_probability(p: float) -> None:
         holm([0.5, p])
 
 
-ARM = st.lists(st.integers(-50, 50).map(float), min_size=2, max_size=7)
+SAMPLE = st.lists(st.integers(-50, 50).map(float), min_size=2, max_size=7)
 
 
 def test_by_hand() -> None:
@@ -113,7 +113,7 @@ def test_it_is_two_tests_of_scipy() -> None:
     assert (result.p_below, result.p_above, result.p) == pytest.approx((below, above, max(below, above)))
 
 
-@given(ARM, ARM, st.floats(0.1, 60), st.booleans())
+@given(SAMPLE, SAMPLE, st.floats(0.1, 60), st.booleans())
 def test_it_passes_where_the_90_percent_interval_lies_inside(
     one: list[float], two: list[float], margin: float, paired: bool
 ) -> None:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthograd.statistics.samples import arms, checked_margin, checked_power, moments_of
+from orthograd.statistics.samples import checked_margin, checked_power, moments_of, two_samples
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 def test_moments_by_hand() -> None:
-    moments = arms([1.0, 2.0, 6.0], [2.0, 4.0]).moments
+    moments = two_samples([1.0, 2.0, 6.0], [2.0, 4.0]).moments
     assert [(x.n, x.mean, x.sd) for x in moments] == [
         (3, 3.0, pytest.approx(math.sqrt(7))),
         (2, 3.0, pytest.approx(math.sqrt(2))),
@@ -38,10 +38,10 @@ def test_moments_neither_underflow_nor_overflow(scale: float) -> None:
 
 
 def test_rounding_is_neither_spread_nor_difference() -> None:
-    shifted = arms([0.3, 0.4, 0.7], [0.2, 0.3, 0.6])
+    shifted = two_samples([0.3, 0.4, 0.7], [0.2, 0.3, 0.6])
     assert len(set(shifted.baseline - shifted.candidate)) > 1  # the trap: 0.3 − 0.2 is not 0.4 − 0.3
     assert moments_of(shifted.differences, scale=shifted.scale).sd == 0
-    assert arms([0.1 + 0.2, 1.0], [0.3, 1.0]).differences.tolist() == [0, 0]
+    assert two_samples([0.1 + 0.2, 1.0], [0.3, 1.0]).differences.tolist() == [0, 0]
     assert moments_of(np.full(3, 0.1)).sd == 0
 
 
@@ -63,15 +63,15 @@ def test_rounding_is_neither_spread_nor_difference() -> None:
 )
 def test_bad_samples_are_named(values: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        arms(values, [1.0, 2.0])  # type: ignore[arg-type]
+        two_samples(values, [1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message.replace("baseline", "candidate")):
-        arms([1.0, 2.0], values)  # type: ignore[arg-type]
+        two_samples([1.0, 2.0], values)  # type: ignore[arg-type]
 
 
-def test_pairs_need_as_many_seeds_in_both_arms() -> None:
+def test_pairs_need_as_many_seeds_in_both_samples() -> None:
     with pytest.raises(ValueError, match="got 3 baseline, 2 candidate"):
-        arms([1, 2, 3], [1, 2], paired=True)
-    assert len(arms([1, 2, 3], [1, 2]).baseline) == 3
+        two_samples([1, 2, 3], [1, 2], paired=True)
+    assert len(two_samples([1, 2, 3], [1, 2]).baseline) == 3
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])

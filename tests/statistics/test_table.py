@@ -24,7 +24,7 @@ def test_holm_runs_over_the_metrics_in_their_order() -> None:
     table = compare_table(METRICS, better=BETTER)
     assert [row.metric for row in table] == list(METRICS)
     assert [row.corrected_p for row in table] == holm([row.p for row in table])
-    assert [row.p for row in table] == [compare(*arms).p for arms in METRICS.values()]
+    assert [row.p for row in table] == [compare(*samples).p for samples in METRICS.values()]
 
 
 def test_a_difference_that_is_significant_alone_need_not_be_among_many() -> None:
@@ -59,8 +59,8 @@ def test_the_corrected_test_of_equivalence_decides() -> None:
 
 def test_options_reach_every_comparison() -> None:
     table = compare_table(METRICS, better={}, paired=False, alpha=0.2, resamples=99, seed=4)
-    for row, arms in zip(table, METRICS.values(), strict=True):
-        alone = compare(*arms, paired=False, alpha=0.2, resamples=99, seed=4)
+    for row, samples in zip(table, METRICS.values(), strict=True):
+        alone = compare(*samples, paired=False, alpha=0.2, resamples=99, seed=4)
         assert (row.p, row.interval, row.bootstrap_interval) == (alone.p, alone.interval, alone.bootstrap_interval)
 
 

@@ -122,7 +122,7 @@ def _table(claims: list[Claim], facts: dict[str, str]) -> Table:
     where = ", ".join(f"{name} {value}" if name != "device" else value for name, value in facts.items())
     table = Table("what", "here", "bound", "others in the same run", title=f"Measured on {where}", title_justify="left")
     for claim in claims:
-        bound = "" if claim.reach is None else f"≤ {claim.reach:g}"
+        bound = "" if claim.target is None else f"≤ {claim.target:g}"
         others = [f"{name} {value:.3g}" for name, value in claim.others.items()]
         if claim.ends is not None:
             others.insert(0, f"from {claim.ends[0]:.3g} to {claim.ends[1]:.3g}")

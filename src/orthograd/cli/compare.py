@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeAlias
 import typer
 
 from ..imports import require
-from ..lab.training.arms import ARMS
 from ..lab.training.config import CHOICES, RECIPES, Config, recipe
+from ..lab.training.methods import METHODS
 from .options import WHERE, Address, Executor, GPUsPerRun, Workers, refuse_ignored
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ TRAINING = "Training (where not given: the recipe of the data set)"
 
 def compare(
     seeds: Annotated[
-        int, typer.Option(min=2, max=MOST_SEEDS, help="Seeds of each arm; runs that share a seed are pairs.")
+        int, typer.Option(min=2, max=MOST_SEEDS, help="Seeds of each method; runs that share a seed are pairs.")
     ] = 10,
     first_seed: Annotated[int, typer.Option(min=0, max=2**32 - 1 - MOST_SEEDS, help="First seed.")] = 0,
     candidate: Annotated[
-        str, typer.Option(help=f"What to compare with the baseline: {', '.join(ARMS)}.")
+        str, typer.Option(help=f"What to compare with the baseline: {', '.join(METHODS)}.")
     ] = "orthograd",
     baseline: Annotated[str, typer.Option(help="What to compare it with.")] = "baseline",
     dataset: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}, or package.module:function.")] = "digits",
@@ -62,7 +62,7 @@ def compare(
     weight_decay: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
     augmentation: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="none or crop_flip.")] = None,
     corruptions: Annotated[
-        bool, typer.Option("--corruptions", help="Judge by the 15 corruptions of CIFAR-10-C, at 5 severities each.")
+        bool, typer.Option("--corruptions", help="Evaluate by the 15 corruptions of CIFAR-10-C, at 5 severities each.")
     ] = False,
     device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cpu, or cuda: one GPU, several runs at once.")] = (
         "cpu"
@@ -135,7 +135,7 @@ def config_of(dataset: str, given: dict[str, Any]) -> Config:
     return config
 
 
-def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path, place: Place, dry_run: bool) -> int:
+def compared(base: Config, methods: tuple[str, str], *, seeds: range, folder: Path, place: Place, dry_run: bool) -> int:
     """Plan, train what is missing, test, print and write; the exit code."""
     from rich.console import Console
 
@@ -146,7 +146,7 @@ def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path,
     console = Console(markup=False, emoji=False)  # folders are printed as they are named
     require_device(base, place)
     store = Store(folder / "runs")
-    grid, start = planned(base, seeds, arms, store)
+    grid, start = planned(base, seeds, methods, store)
     if dry_run:
         print_plan(console, grid, store, place.workers, is_here=place.executor == "local")
         return 0
@@ -156,9 +156,9 @@ def compared(base: Config, arms: tuple[str, str], *, seeds: range, folder: Path,
         return code
     # With scipy: not before the workers have ended, for the memory.
     from ..lab.comparison.output import print_results
-    from ..lab.comparison.pair import ArmPair
+    from ..lab.comparison.pair import MethodPair
 
-    pair = ArmPair.if_enough(finished(grid, store) if code == FAILED else records, *arms)
+    pair = MethodPair.if_enough(finished(grid, store) if code == FAILED else records, *methods)
     if pair is None:
         print("There is no page: fewer than 2 seeds have both their runs.", file=sys.stderr)
     else:

@@ -152,7 +152,7 @@ class Progress:
         self._bar.update(self._task, completed=sum(self._done.values()), description=self._words())
 
     def _log(self) -> None:
-        """Also while nothing is noticed: judging a network may take minutes, and no epochs."""
+        """Also while nothing is noticed: evaluating a network may take minutes, and no epochs."""
         while not self._is_over.wait(LOG_EVERY):
             share = sum(self._done.values()) / sum(self._epochs.values())
             words = f"{time.strftime('%H:%M')}  {self._words()}, {share:.0%} of their epochs"

@@ -12,8 +12,8 @@ from ..imports import require
 
 def report(
     runs: Annotated[Path, typer.Argument(help="Folder of a comparison, of its runs, or of records as JSON files.")],
-    baseline: Annotated[str, typer.Option(help="The arm that others are compared with.")] = "baseline",
-    candidate: Annotated[Optional[str], typer.Option(help="The arm to compare; all there are if not given.")] = None,  # noqa: UP045 typer reads it on 3.10
+    baseline: Annotated[str, typer.Option(help="The method that others are compared with.")] = "baseline",
+    candidate: Annotated[Optional[str], typer.Option(help="The method to compare; all there are if not given.")] = None,  # noqa: UP045 typer reads it on 3.10
     model: Annotated[Optional[str], typer.Option(help="Only runs of this model.")] = None,  # noqa: UP045
     dataset: Annotated[Optional[str], typer.Option(help="Only runs on this data set.")] = None,  # noqa: UP045
     out: Annotated[Optional[Path], typer.Option(help="File or folder; beside the runs if not given.")] = None,  # noqa: UP045

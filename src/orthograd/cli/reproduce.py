@@ -28,7 +28,9 @@ def reproduce(
             "reliability and overtrained; or paper, beyond, all.",
         ),
     ],
-    seeds: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=2, max=10_000, help="Seeds of each arm.")] = None,
+    seeds: Annotated[
+        Whole, typer.Option(rich_help_panel=SMALLER, min=2, max=10_000, help="Seeds of each method.")
+    ] = None,
     epochs: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=1)] = None,
     model: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="Another network, as in compare.")] = None,
     dataset: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="Another data set, as in compare.")] = None,

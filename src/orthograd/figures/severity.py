@@ -1,4 +1,4 @@
-"""Metrics over the severity of a shift, for two arms with their seeds."""
+"""Metrics over the severity of a shift, for two methods with their seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = {
 
 
 def severity_figure(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Figure:
-    """One panel for each metric: {metric: {arm: a list over runs of values at severities 0 (clean), 1, 2, …}}.
+    """One panel for each metric: {metric: {method: a list over runs of values at severities 0 (clean), 1, 2, …}}.
 
     >>> figure = severity_figure({"ece": {"SGD": [[0.1, 0.2], [0.1, 0.3]], "⊥Grad": [[0.1, 0.1], [0.1, 0.2]]}})
     >>> [round(float(y), 2) for y in figure.axes[0].lines[0].get_ydata()]
@@ -28,11 +28,11 @@ def severity_figure(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]
     with figure_style():
         figure = Figure(figsize=(2.0 * len(curves) + 0.4, 2.25), layout="constrained")
         axes = figure.subplots(1, len(curves), squeeze=False)[0]
-        for panel, (metric, arms) in zip(axes, curves.items(), strict=True):
-            for (name, runs), look in zip(arms.items(), LOOKS, strict=False):
+        for panel, (metric, methods) in zip(axes, curves.items(), strict=True):
+            for (name, runs), look in zip(methods.items(), LOOKS, strict=False):
                 _draw(panel, name, runs, look)
             panel.set(
-                xlabel="severity", title=NAMES.get(metric, metric), xticks=range(len(next(iter(arms.values()))[0]))
+                xlabel="severity", title=NAMES.get(metric, metric), xticks=range(len(next(iter(methods.values()))[0]))
             )
         axes[0].legend(frameon=False, loc="best")
     return figure

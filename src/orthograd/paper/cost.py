@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from ..lab.bench.claim import EPOCH, EPOCH_IMAGES, EVALUATION, Claim
-from ..lab.training.arms import ARMS
 from ..lab.training.config import Config
+from ..lab.training.methods import METHODS
 from .evidence import shares, with_whole_clocks
 
 MEASURED = Path("docs/results/training-h200.json"), Path("docs/results/evaluation-h200.json")
@@ -61,7 +61,7 @@ class Rates:
 
 def kind_of(config: Config) -> Kind:
     """What decides the speed of training."""
-    return config.model, config.precision, ARMS[config.arm].orthogonal is not None
+    return config.model, config.precision, METHODS[config.method].orthogonal is not None
 
 
 def images_of(config: Config) -> int:

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 from ..lab.comparison.formats import TITLES
-from ..lab.comparison.pair import ArmPair
+from ..lab.comparison.pair import MethodPair
 from ..lab.comparison.records import Metrics, Record, after_temperature, by_severity, clean, is_number, mean_over_shifts
 from ..lab.jobs.bundles import bundle_path, read_bundle, read_bundles, write_bundle
 from ..lab.jobs.files import config_hash
@@ -34,7 +34,7 @@ class Evidence:
 
     records: Mapping[str, Record] = field(default_factory=dict)
     scale: Scale = field(default_factory=Scale)
-    _pairs: dict[tuple[str, str, str], ArmPair | None] = field(default_factory=dict, repr=False, compare=False)
+    _pairs: dict[tuple[str, str, str], MethodPair | None] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, scale: Scale, *, store: Store | None = None, folder: Path | None = None) -> Evidence:
@@ -49,9 +49,9 @@ class Evidence:
                 records[name] = run.record()
         return cls(records, scale)
 
-    def arm(self, experiment: Experiment, arm: str, *, setting: str | None = None) -> tuple[Record, ...]:
-        """The runs of an arm that are there, by seed; in the experiment's usual setting if no other is named."""
-        base = replace(self.scale.applied(setting or experiment.setting), arm=arm)
+    def method(self, experiment: Experiment, method: str, *, setting: str | None = None) -> tuple[Record, ...]:
+        """The runs of a method that are there, by seed; in the experiment's usual setting if no other is named."""
+        base = replace(self.scale.applied(setting or experiment.setting), method=method)
         done = {name: run for name, run in runs_of(experiment, self.scale).items() if name in self.records}
         return tuple(self.records[name] for name, run in done.items() if run == replace(base, seed=run.seed))
 
@@ -59,13 +59,15 @@ class Evidence:
         """All of its runs that are there."""
         return tuple(self.records[name] for name in runs_of(experiment, self.scale) if name in self.records)
 
-    def pair(self, experiment: Experiment, arm: str | None = None, *, beside: str | None = None) -> ArmPair | None:
-        """An arm (the second if not said) beside another (the first); None with fewer than two seeds of both."""
-        arms = beside or experiment.arms[0], arm or experiment.arms[1]
-        key = experiment.name, *arms
+    def pair(
+        self, experiment: Experiment, method: str | None = None, *, beside: str | None = None
+    ) -> MethodPair | None:
+        """A method (the second if not said) beside another (the first); None with fewer than two seeds of both."""
+        methods = beside or experiment.methods[0], method or experiment.methods[1]
+        key = experiment.name, *methods
         if key not in self._pairs:  # its tables take a while
-            runs = [run for each in arms for run in self.arm(experiment, each)]
-            self._pairs[key] = ArmPair.if_enough(runs, *arms)
+            runs = [run for each in methods for run in self.method(experiment, each)]
+            self._pairs[key] = MethodPair.if_enough(runs, *methods)
         return self._pairs[key]
 
     def done(self, experiment: Experiment) -> tuple[int, int]:
@@ -74,14 +76,14 @@ class Evidence:
         return sum(name in self.records for name in hashes), len(hashes)
 
     def write(self, folder: Path, experiments: Iterable[Experiment]) -> list[Path]:
-        """Write a bundle for each setting and arm of these experiments, with all runs of it that are there.
+        """Write a bundle for each setting and method of these experiments, with all runs of it that are there.
 
         Runs that the bundle has and the plan no longer asks for stay in it.
         """
         written: dict[Path, None] = {}
         for experiment in experiments:
-            for setting, arm in product(experiment.settings(self.scale), experiment.arms):
-                path, runs = bundle_path(folder, setting, arm), self.of_setting(setting, arm)
+            for setting, method in product(experiment.settings(self.scale), experiment.methods):
+                path, runs = bundle_path(folder, setting, method), self.of_setting(setting, method)
                 if runs and path not in written:
                     before = read_bundle(path) if path.exists() else []
                     written[write_bundle(path, {run["hash"]: run for run in [*before, *runs]}.values())] = None
@@ -95,10 +97,14 @@ class Evidence:
                 seen.add(self.scale.applied(setting))
                 yield setting
 
-    def of_setting(self, setting: str, arm: str) -> list[Record]:
-        """The runs of an arm in a setting that any experiment has."""
-        shared = [each for each in EXPERIMENTS.values() if setting in each.settings(self.scale) and arm in each.arms]
-        return list({run["hash"]: run for each in shared for run in self.arm(each, arm, setting=setting)}.values())
+    def of_setting(self, setting: str, method: str) -> list[Record]:
+        """The runs of a method in a setting that any experiment has."""
+        shared = [
+            each for each in EXPERIMENTS.values() if setting in each.settings(self.scale) and method in each.methods
+        ]
+        return list(
+            {run["hash"]: run for each in shared for run in self.method(each, method, setting=setting)}.values()
+        )
 
 
 def value_of(record: Record, quantity: str) -> float | None:
@@ -215,16 +221,16 @@ def with_whole_clocks(records: Iterable[Record]) -> list[Record]:
 
 
 def _kind(run: Record) -> str:
-    return repr({**run["config"], "arm": "", "seed": 0})
+    return repr({**run["config"], "method": "", "seed": 0})
 
 
 def _spans(run: Record) -> dict[str, list[Span]]:
-    """From when to when it trained and was judged, where that is known; older records tell their end alone."""
+    """From when to when it trained and was evaluated, where that is known; older records tell their end alone."""
     if "ended" not in run:
         return {}
     end, seconds = float(run["ended"]), run["seconds"]
-    judged = end - float(seconds["evaluation"])
-    training = run.get("stretches", [[judged - float(seconds["training"]), judged]])
+    evaluated = end - float(seconds["evaluation"])
+    training = run.get("stretches", [[evaluated - float(seconds["training"]), evaluated]])
     return {
         "training": [(float(begin), float(stop)) for begin, stop in training],
         "evaluation": [(float(training[-1][1]), end)],

@@ -76,16 +76,16 @@ class Scale:
 
 
 PAIR = ("baseline", "orthograd")
-FOLLOWED = (PAIR, ("spared", "spared_orthograd"))
-"""Of these it is told how long weights get, and how the training loss goes: as usual, and where decay is spared."""
+FOLLOWED = (PAIR, ("decay_conv_only", "decay_conv_only_orthograd"))
+"""Experiments whose weight norms and training losses are followed: as usual, and with decay on convolutions only."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Arms over seeds in one setting; the first arm is what the others are compared with.
+    """Methods over seeds in one setting; the first method is what the others are compared with.
 
-    ``answers`` names a section of claims.json. Experiments that share setting and arm share their runs. The same arms
-    in other precisions are further settings, ``in_other_precisions``, each with its number of seeds.
+    ``answers`` names a section of claims.json. Experiments that share setting and method share their runs. The same
+    methods in other precisions are further settings, ``in_other_precisions``, each with its number of seeds.
     """
 
     name: str
@@ -93,16 +93,18 @@ class Experiment:
     question: str
     setting: str
     seeds: int
-    arms: tuple[str, ...] = PAIR
+    methods: tuple[str, ...] = PAIR
     answers: str | None = None
     is_of_the_paper: bool = False
     in_other_precisions: tuple[tuple[str, int], ...] = ()
 
     @property
     def on_top(self) -> dict[str, str]:
-        """Arms, and for each the same arm with ⊥Grad on top: {"mixup": "mixup_orthograd"}."""
-        with_it = {arm.removesuffix("_orthograd"): arm for arm in self.arms if arm.endswith("_orthograd")}
-        return {arm: with_it[arm] for arm in self.arms if arm in with_it}
+        """Methods, and for each the same method with ⊥Grad on top: {"mixup": "mixup_orthograd"}."""
+        with_it = {
+            method.removesuffix("_orthograd"): method for method in self.methods if method.endswith("_orthograd")
+        }
+        return {method: with_it[method] for method in self.methods if method in with_it}
 
     def settings(self, scale: Scale | None = None) -> tuple[str, ...]:
         """All of them, the usual one first; where a scale has one precision, that is all there is."""
@@ -114,7 +116,7 @@ class Experiment:
         bases = [(scale.applied(setting), scale.seeds or seeds) for setting, seeds in self._settings(scale)]
         for seed in range(max(seeds for _, seeds in bases)):
             for base in (base for base, seeds in bases if seed < seeds):
-                yield from (dataclasses.replace(base, arm=arm, seed=seed) for arm in self.arms)
+                yield from (dataclasses.replace(base, method=method, seed=seed) for method in self.methods)
 
     def _settings(self, scale: Scale) -> tuple[tuple[str, int], ...]:
         """Each with its seeds."""
@@ -211,7 +213,7 @@ EXPERIMENTS = {
             "projected, with norms or without, it should not. Planned after the results had been seen.",
             "resnet50",
             5,
-            (*PAIR, "orthograd_update", "orthograd_update_weight"),
+            (*PAIR, "orthograd_update", "orthograd_update_skip_1d"),
         ),
         Experiment(
             "layers",
@@ -219,7 +221,7 @@ EXPERIMENTS = {
             "How much of it is left when ⊥Grad acts on one kind of parameters alone?",
             "resnet18_bf16",
             10,
-            (*PAIR, "orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution"),
+            (*PAIR, "orthograd_head", "orthograd_norm_weight", "orthograd_norm_bias", "orthograd_convolution"),
         ),
         Experiment(
             "layers_wideresnet",
@@ -227,7 +229,7 @@ EXPERIMENTS = {
             "The same for the larger network.",
             "wide_resnet28_10",
             5,
-            (*PAIR, "orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution"),
+            (*PAIR, "orthograd_head", "orthograd_norm_weight", "orthograd_norm_bias", "orthograd_convolution"),
         ),
         Experiment(
             "unaugmented",
@@ -249,22 +251,22 @@ EXPERIMENTS = {
         ),
         Experiment("full_data", "All 50,000 labels", "Is it so when labels are not scarce?", "resnet18_all_labels", 5),
         Experiment(
-            "spared",
-            "All 50,000 labels, decay spared",
+            "decay_conv_only",
+            "All 50,000 labels, decay on convolutions only",
             "Is what ⊥Grad does there the doing of weight decay? With decay for convolutions alone, whose length "
             "changes nothing that the network says. Planned after the results had been seen.",
             "resnet18_all_labels",
             3,
-            (*PAIR, "spared", "spared_orthograd"),
+            (*PAIR, "decay_conv_only", "decay_conv_only_orthograd"),
         ),
         Experiment(
-            "spared_table1",
-            "Table 1, decay spared",
+            "decay_conv_only_table1",
+            "Table 1, decay on convolutions only",
             "Does what ⊥Grad does in table 1 need weight decay, as what it does in many steps? Planned after the "
             "results had been seen.",
             "resnet18_bf16",
             10,
-            (*PAIR, "spared", "spared_orthograd"),
+            (*PAIR, "decay_conv_only", "decay_conv_only_orthograd"),
         ),
         Experiment(
             "granularity",

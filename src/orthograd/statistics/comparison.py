@@ -14,7 +14,7 @@ from .difference import Interval, bootstrap_interval, difference_interval
 from .effect import EffectSize, cohens_d, hedges_g, paired_effect
 from .hypothesis import Equivalence, SignificanceTest, least_p, t_test, tost, wilcoxon_test
 from .power import independent_power, paired_power, seeds_needed
-from .samples import Arms, Moments, arms, checked_alpha, checked_resamples
+from .samples import Moments, TwoSamples, checked_alpha, checked_resamples, two_samples
 from .verdict import Direction, Verdict, ends, json_safe, number, probability, sentence_of, verdict_of
 
 RECORDED = (
@@ -49,8 +49,8 @@ class Comparison:
     corrected_equivalence_p: float | None = None
 
     @cached_property
-    def _samples(self) -> Arms:
-        return arms(self.baseline_values, self.candidate_values, paired=self.paired)
+    def _samples(self) -> TwoSamples:
+        return two_samples(self.baseline_values, self.candidate_values, paired=self.paired)
 
     @property
     def _both(self) -> tuple[ArrayLike, ArrayLike]:
@@ -188,7 +188,7 @@ class Comparison:
 
     @property
     def seeds_needed(self) -> int | None:
-        """Pairs, or seeds in each arm, that find an effect as large as the observed one four times in five.
+        """Pairs, or seeds for each method, that find an effect as large as the observed one four times in five.
 
         None where there is hardly any effect: nobody trains millions of networks.
         """
@@ -251,7 +251,7 @@ def compare(
     resamples: int = 9999,
     seed: int = 0,
 ) -> Comparison:
-    """Everything there is to say about one value per seed in two arms. Runs that share a seed are pairs.
+    """Everything there is to say about one value per seed for each of two methods. Runs that share a seed are pairs.
 
     >>> ece = compare([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162], metric="ece", better="lower")
     >>> ece.verdict
@@ -261,7 +261,7 @@ def compare(
     """
     if better not in (*get_args(Direction), None):
         raise ValueError(f'expected better "lower", "higher" or None, got {better!r}')
-    both, alpha = arms(baseline, candidate, paired=paired), checked_alpha(alpha)
+    both, alpha = two_samples(baseline, candidate, paired=paired), checked_alpha(alpha)
     return Comparison(
         metric=metric,
         paired=paired,

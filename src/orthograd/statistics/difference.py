@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from .samples import Arms, FloatArray, Moments, arms, checked_alpha, checked_resamples, moments_of
+from .samples import FloatArray, Moments, TwoSamples, checked_alpha, checked_resamples, moments_of, two_samples
 
 Method = Literal["paired", "welch", "student"]
 
@@ -59,7 +59,7 @@ def estimated_difference(baseline: ArrayLike, candidate: ArrayLike, *, method: M
     """
     if method not in get_args(Method):
         raise ValueError(f"expected method in {get_args(Method)}, got {method!r}")
-    both = arms(baseline, candidate, paired=method == "paired")
+    both = two_samples(baseline, candidate, paired=method == "paired")
     return {"paired": _paired, "welch": _welch, "student": _student}[method](both)
 
 
@@ -89,18 +89,18 @@ def pooled_sd(baseline: Moments, candidate: Moments) -> float:
     )
 
 
-def _paired(both: Arms) -> Estimate:
+def _paired(both: TwoSamples) -> Estimate:
     moments = moments_of(both.differences, scale=both.scale)
     return Estimate(moments.mean, moments.sd / math.sqrt(moments.n), moments.n - 1)
 
 
-def _student(both: Arms) -> Estimate:
+def _student(both: TwoSamples) -> Estimate:
     baseline, candidate = both.moments
     error = pooled_sd(baseline, candidate) * math.sqrt(1 / baseline.n + 1 / candidate.n)
     return Estimate(both.difference, error, baseline.n + candidate.n - 2)
 
 
-def _welch(both: Arms) -> Estimate:
+def _welch(both: TwoSamples) -> Estimate:
     """ν = 1 / (r²/(n₁ − 1) + (1 − r)²/(n₂ − 1)), r the baseline's share of the squared error."""
     baseline, candidate = both.moments
     error = math.hypot(baseline.sd / math.sqrt(baseline.n), candidate.sd / math.sqrt(candidate.n))
@@ -130,10 +130,10 @@ def bootstrap_interval(
 
     Reference: Efron, "Better bootstrap confidence intervals", 1987.
     """
-    both = arms(baseline, candidate, paired=paired)
+    both = two_samples(baseline, candidate, paired=paired)
     checked_alpha(alpha)
     checked_resamples(resamples)
-    center, spread, data = _standardised_pairs(both) if paired else _standardised_arms(both)
+    center, spread, data = _standardised_pairs(both) if paired else _standardised_samples(both)
     if spread == 0:
         return Interval(center, center)
     ends = _ends(data, alpha=alpha, resamples=resamples, seed=seed, method="BCa")
@@ -143,16 +143,16 @@ def bootstrap_interval(
 
 
 # BCa does not depend on shift and scale, and the cubes in it neither underflow nor cancel for values around 1.
-def _standardised_pairs(both: Arms) -> tuple[float, float, tuple[FloatArray, ...]]:
+def _standardised_pairs(both: TwoSamples) -> tuple[float, float, tuple[FloatArray, ...]]:
     moments = moments_of(both.differences, scale=both.scale)
     return moments.mean, moments.sd, (_on_grid((both.differences - moments.mean) / (moments.sd or 1.0)),)
 
 
-def _standardised_arms(both: Arms) -> tuple[float, float, tuple[FloatArray, ...]]:
+def _standardised_samples(both: TwoSamples) -> tuple[float, float, tuple[FloatArray, ...]]:
     baseline, candidate = both.moments
     spread = pooled_sd(baseline, candidate)
     centered = both.baseline - baseline.mean, both.candidate - candidate.mean
-    return both.difference, spread, tuple(_on_grid(arm / (spread or 1.0)) for arm in centered)
+    return both.difference, spread, tuple(_on_grid(sample / (spread or 1.0)) for sample in centered)
 
 
 def _on_grid(values: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ from scipy import optimize, special, stats
 
 from .difference import Interval, estimated_difference
 from .hypothesis import student_p, t_statistic
-from .samples import FloatArray, arms, checked_alpha, whole
+from .samples import FloatArray, checked_alpha, two_samples, whole
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(128)
 _TAIL = 1e-18  # what lies beyond is less than the rounding of a probability
@@ -85,7 +85,7 @@ def hedges_correction(degrees: float) -> float:
 def normal_interval(d: float, n1: int, n2: int, *, alpha: float = 0.05) -> Interval:
     """d ± z √((n₁ + n₂)/(n₁ n₂) + d²/(2 (n₁ + n₂))): the paper's.
 
-    Too narrow with few seeds: with 5 an arm and a true effect of 2 it covers 94 %, not 95.
+    Too narrow with few seeds: with 5 for each method and a true effect of 2 it covers 94 %, not 95.
 
     >>> low, high = normal_interval(2.0, 20, 20)
     >>> round(low, 2), round(high, 2)
@@ -115,7 +115,7 @@ def effective_root(n1: int, n2: int) -> float:
 
 
 def _d_of(baseline: ArrayLike, candidate: ArrayLike) -> tuple[float, int, int]:
-    both = arms(baseline, candidate)
+    both = two_samples(baseline, candidate)
     n1, n2 = len(both.baseline), len(both.candidate)
     t = t_statistic(estimated_difference(both.baseline, both.candidate, method="student"))
     return t / effective_root(n1, n2), n1, n2
@@ -125,8 +125,8 @@ def _d_of(baseline: ArrayLike, candidate: ArrayLike) -> tuple[float, int, int]:
 class ReportedEffect:
     """Student's test and both intervals of a d that someone printed.
 
-    With as many seeds in both arms Welch's t is Student's, with between n − 1 and 2n − 2 degrees of freedom:
-    its p lies between ``p`` and ``largest_welch_p``. With unequal arms d does not tell, and that is None.
+    With as many seeds for both methods Welch's t is Student's, with between n − 1 and 2n − 2 degrees of freedom:
+    its p lies between ``p`` and ``largest_welch_p``. With unequal samples d does not tell, and that is None.
     """
 
     d: float
@@ -141,7 +141,7 @@ class ReportedEffect:
 
 
 def from_effect_size(d: float, n1: int, n2: int | None = None, *, alpha: float = 0.05) -> ReportedEffect:
-    """t = d √(n₁ n₂/(n₁ + n₂)) with n₁ + n₂ − 2 degrees of freedom; one n stands for both arms.
+    """t = d √(n₁ n₂/(n₁ + n₂)) with n₁ + n₂ − 2 degrees of freedom; one n stands for both samples.
 
     The logit variance in the paper's table 1, printed with p = 2 × 10⁻⁷:
 
@@ -151,7 +151,7 @@ def from_effect_size(d: float, n1: int, n2: int | None = None, *, alpha: float =
     """
     n2 = n1 if n2 is None else n2
     if min(whole(n1), whole(n2)) < 2:
-        raise ValueError(f"expected at least 2 seeds in both arms, got {n1} and {n2}")
+        raise ValueError(f"expected at least 2 seeds for both methods, got {n1} and {n2}")
     if math.isnan(d):
         raise ValueError(f"expected an effect size, got {d!r}")
     t, degrees, alpha = d * effective_root(n1, n2), n1 + n2 - 2, checked_alpha(alpha)

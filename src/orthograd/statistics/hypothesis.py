@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from .difference import Estimate, Interval, Method, estimated_difference, t_interval
-from .samples import arms, checked_alpha, checked_margin
+from .samples import checked_alpha, checked_margin, two_samples
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def wilcoxon_test(baseline: ArrayLike, candidate: ArrayLike) -> SignificanceTest
     >>> wilcoxon_test([1.0, 2.0, 3.0, 4.0, 5.0], [0.9, 1.8, 2.7, 3.6, 4.5]).p
     0.0625
     """
-    both = arms(baseline, candidate, paired=True)
+    both = two_samples(baseline, candidate, paired=True)
     if not both.differences.any():
         return SignificanceTest(0.0, None, 1.0)
     # Only the ranks count, and rounding would break ties between differences that are equal.
@@ -124,7 +124,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def least_p(baseline: int, candidate: int, *, paired: bool) -> float:
-    """Of a two-sided test by ranks, where all pairs, or all seeds of one arm against the other, say the same.
+    """Of a two-sided test by ranks, where all pairs, or all seeds of one method against the other, say the same.
 
     What is left to go by where differences have no spread: a t-test would be sure after two seeds.
 

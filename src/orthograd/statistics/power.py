@@ -28,7 +28,7 @@ def paired_power(effect: float, seeds: int, *, alpha: float = 0.05) -> float:
 
 
 def independent_power(effect: float, seeds: int, other_seeds: int | None = None, *, alpha: float = 0.05) -> float:
-    """P(|T_{n₁+n₂−2, δ}| > t_{1−α/2}) with δ = d √(n₁ n₂/(n₁ + n₂)); one n stands for both arms.
+    """P(|T_{n₁+n₂−2, δ}| > t_{1−α/2}) with δ = d √(n₁ n₂/(n₁ + n₂)); one n stands for both samples.
 
     >>> round(independent_power(0.5, 64), 3)
     0.801
@@ -39,7 +39,7 @@ def independent_power(effect: float, seeds: int, other_seeds: int | None = None,
 
 
 def seeds_needed(effect: float, *, power: float = 0.8, paired: bool = True, alpha: float = 0.05) -> int:
-    """The smallest n (pairs, or seeds in each arm) with which the test finds the effect with the wanted power.
+    """The smallest n (pairs, or seeds for each method) with which the test finds the effect with the wanted power.
 
     >>> seeds_needed(0.5), seeds_needed(0.5, paired=False)
     (34, 64)

@@ -30,10 +30,10 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Arms:
+class TwoSamples:
     """The values of the baseline and of the candidate, one per seed.
 
-    >>> arms([1.0, 3.0], [2.0, 2.5]).differences
+    >>> two_samples([1.0, 3.0], [2.0, 2.5]).differences
     array([-1. ,  0.5])
     """
 
@@ -42,7 +42,7 @@ class Arms:
 
     @cached_property
     def scale(self) -> float:
-        """The largest magnitude in both arms: rounding errors are relative to it."""
+        """The largest magnitude in both samples: rounding errors are relative to it."""
         return float(max(np.abs(self.baseline).max(), np.abs(self.candidate).max()))
 
     @cached_property
@@ -62,12 +62,14 @@ class Arms:
         return np.array([_without_rounding(float(x), self.scale) for x in self.baseline - self.candidate])
 
 
-def arms(baseline: ArrayLike, candidate: ArrayLike, *, paired: bool = False) -> Arms:
+def two_samples(baseline: ArrayLike, candidate: ArrayLike, *, paired: bool = False) -> TwoSamples:
     """Both samples as float64, or a ValueError that names what is wrong with them."""
-    checked = Arms(_sample(baseline, "baseline"), _sample(candidate, "candidate"))
+    checked = TwoSamples(_sample(baseline, "baseline"), _sample(candidate, "candidate"))
     sizes = len(checked.baseline), len(checked.candidate)
     if paired and sizes[0] != sizes[1]:
-        raise ValueError(f"pairs need one value per seed in both arms, got {sizes[0]} baseline, {sizes[1]} candidate")
+        raise ValueError(
+            f"pairs need one value per seed for both methods, got {sizes[0]} baseline, {sizes[1]} candidate"
+        )
     return checked
 
 
@@ -123,7 +125,7 @@ def _sample(values: ArrayLike, name: str) -> FloatArray:
     if np.ma.is_masked(values):
         raise ValueError(
             f"expected {name} without a mask, got {np.ma.count_masked(values)} masked of {np.ma.size(values)} values; "
-            "leave those seeds out, of both arms where they are pairs"
+            "leave those seeds out, of both methods where they are pairs"
         )
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":

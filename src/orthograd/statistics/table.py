@@ -1,4 +1,4 @@
-"""Many metrics of the same two arms, corrected for being many; and any table as Markdown."""
+"""Many metrics of the same two methods, corrected for being many; and any table as Markdown."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def compare_table(
     The tests of difference are one family. The tests of equivalence, of the metrics that have a margin, are another.
     A metric that ``better`` leaves out has no good direction: it can only be lower or higher.
 
-    >>> arms = [0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162]
-    >>> [row.verdict for row in compare_table({"ece": arms}, better={"ece": "lower"})]
+    >>> samples = [0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162]
+    >>> [row.verdict for row in compare_table({"ece": samples}, better={"ece": "lower"})]
     ['better']
     """
     margins = margins or {}
     _check_names(metrics, better=better, margins=margins)
     rows = [
         compare(
-            *arms,
+            *samples,
             metric=name,
             paired=paired,
             better=better.get(name),
@@ -72,7 +72,7 @@ def compare_table(
             resamples=resamples,
             seed=seed,
         )
-        for name, arms in metrics.items()
+        for name, samples in metrics.items()
     ]
     return ComparisonTable(tuple(_corrected(rows)))
 

@@ -88,7 +88,7 @@ def _remark(comparison: Comparison) -> str:
     elif comparison.verdict == "undecided":
         remarks.append("No margin was stated, so equivalence was not tested.")
     if comparison.verdict == "undecided" and comparison.seeds_needed is not None:
-        unit = "pairs" if comparison.paired else "seeds in each arm"
+        unit = "pairs" if comparison.paired else "seeds for each method"
         remarks.append(
             f"To find a difference of this size four times in five takes {comparison.seeds_needed:,} {unit}."
         )
@@ -100,7 +100,9 @@ def _remark(comparison: Comparison) -> str:
 
 
 def _without_spread(comparison: Comparison) -> str:
-    what = "the same in every pair" if comparison.paired else "without any spread, as neither arm varies over its seeds"
+    what = (
+        "the same in every pair" if comparison.paired else "without any spread, as neither method varies over its seeds"
+    )
     if comparison.difference == 0:
         return f"The difference is zero and {what}."
     effect = "d_z" if comparison.paired else "d"

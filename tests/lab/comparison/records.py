@@ -32,13 +32,13 @@ def metrics(chance, **given):
     return {name: 0.5 + chance.uniform(-0.05, 0.05) for name in CONVENTIONS} | given
 
 
-def record(arm, seed, *, model="cnn", shifts=("noise", "blur"), epochs=4, **given):
+def record(method, seed, *, model="cnn", shifts=("noise", "blur"), epochs=4, **given):
     """What a run would have reported, without hashes."""
-    chance = random.Random(f"{arm} {seed}")
+    chance = random.Random(f"{method} {seed}")
     sets = {f"{shift}.{level}": metrics(chance) for shift in shifts for level in (1, 2)}
     return {
-        "config": {"arm": arm, "seed": seed, "model": model, "dataset": "digits", "epochs": epochs},
-        "hash": f"{arm}-{seed}",
+        "config": {"method": method, "seed": seed, "model": model, "dataset": "digits", "epochs": epochs},
+        "hash": f"{method}-{seed}",
         "evaluated": {"samples": 100, "classes": 10, "bins": 5},
         "metrics": {"clean": metrics(chance, **given), **sets},
         "after_temperature": {"temperature": 1.5, "certificate": "", "metrics": metrics(chance)},
@@ -51,6 +51,6 @@ def record(arm, seed, *, model="cnn", shifts=("noise", "blur"), epochs=4, **give
     }
 
 
-def runs(arms=("baseline", "orthograd"), seeds=range(3), **options):
-    """A run of each arm and seed."""
-    return [record(arm, seed, **options) for arm in arms for seed in seeds]
+def runs(methods=("baseline", "orthograd"), seeds=range(3), **options):
+    """A run of each method and seed."""
+    return [record(method, seed, **options) for method in methods for seed in seeds]

@@ -5,16 +5,20 @@ import re
 import pytest
 
 from orthograd.lab.comparison.formats import TITLES, as_csv, latex, markdown
-from orthograd.lab.comparison.pair import ArmPair, verdict
+from orthograd.lab.comparison.pair import MethodPair, verdict
 from orthograd.lab.comparison.records import by_severity
 
 
-def record(arm, seed, **values):
+def record(method, seed, **values):
     """A run whose metrics are all one number, but for those given."""
     clean = dict.fromkeys(TITLES, 1.0 + 0.01 * seed) | values
     shifted = {f"noise.{level}": {name: value + level for name, value in clean.items()} for level in range(1, 6)}
     after = {"temperature": 2.0, "certificate": "", "metrics": clean}
-    return {"config": {"arm": arm, "seed": seed}, "metrics": {"clean": clean} | shifted, "after_temperature": after}
+    return {
+        "config": {"method": method, "seed": seed},
+        "metrics": {"clean": clean} | shifted,
+        "after_temperature": after,
+    }
 
 
 def runs(baseline=(), candidate=()):
@@ -37,39 +41,41 @@ BETTER = runs(
 
 
 def test_runs_are_paired_by_seed_whatever_their_order_and_the_unpaired_left_out():
-    pair = ArmPair.of([*BETTER, record("baseline", 9), record("mixup", 0)], baseline="baseline", candidate="orthograd")
+    pair = MethodPair.of(
+        [*BETTER, record("baseline", 9), record("mixup", 0)], baseline="baseline", candidate="orthograd"
+    )
     assert pair.seeds == [0, 1, 2, 3]
-    assert pair.arms == ("baseline", "orthograd")
+    assert pair.methods == ("baseline", "orthograd")
     assert [run["metrics"]["clean"]["ece"] for run in pair.candidate] == [0.05, 0.06, 0.04, 0.05]
     with pytest.raises(ValueError, match="at least 2 seeds of both baseline and mixup, got 0"):
-        ArmPair.of(BETTER, baseline="baseline", candidate="mixup")
+        MethodPair.of(BETTER, baseline="baseline", candidate="mixup")
 
 
 def test_the_verdict_says_what_the_table_says():
-    table = ArmPair.of(BETTER, baseline="baseline", candidate="orthograd").tables["clean"]
+    table = MethodPair.of(BETTER, baseline="baseline", candidate="orthograd").tables["clean"]
     assert (table["ece"].verdict, table["top1_accuracy"].verdict) == ("better", "equivalent")
     said = verdict(table, baseline="SGD", candidate="⊥Grad")
     assert said.startswith("⊥Grad is better calibrated than SGD: an ECE of 0.050 against 0.108")
     assert said.endswith("Its accuracy is the same within 1 point: 90.53 % against 90.50 %.")
-    turned = ArmPair.of(BETTER, baseline="orthograd", candidate="baseline").tables["clean"]
+    turned = MethodPair.of(BETTER, baseline="orthograd", candidate="baseline").tables["clean"]
     assert verdict(turned, baseline="⊥Grad", candidate="SGD").startswith("SGD is worse calibrated than ⊥Grad")
 
 
 def test_few_seeds_that_disagree_leave_it_undecided():
     mixed = runs([(0, (0.1, 90.0)), (1, (0.2, 80.0))], [(0, (0.2, 85.0)), (1, (0.1, 88.0))])
-    table = ArmPair.of(mixed, baseline="baseline", candidate="orthograd").tables["clean"]
+    table = MethodPair.of(mixed, baseline="baseline", candidate="orthograd").tables["clean"]
     said = verdict(table, baseline="SGD", candidate="⊥Grad")
     assert said.startswith("2 seeds do not decide whether ⊥Grad is better calibrated")
     assert "Whether its accuracy is the same is undecided" in said
 
 
 def test_shifts_are_averaged_and_severities_are_kept_apart():
-    pair = ArmPair.of(BETTER, baseline="baseline", candidate="orthograd")
+    pair = MethodPair.of(BETTER, baseline="baseline", candidate="orthograd")
     assert pair.tables["shifted"]["ece"].baseline.mean == pytest.approx(0.1075 + 3)
     assert by_severity(pair.baseline, "ece")[0] == pytest.approx([0.10, 1.10, 2.10, 3.10, 4.10, 5.10])
     assert pair.tables["temperature-scaled"]["ece"].difference == pytest.approx(0.0575)
     none = [{**run, "after_temperature": None} for run in BETTER]
-    assert "temperature-scaled" not in ArmPair.of(none, baseline="baseline", candidate="orthograd").tables
+    assert "temperature-scaled" not in MethodPair.of(none, baseline="baseline", candidate="orthograd").tables
 
 
 def test_undefined_and_infinite_metrics_are_left_out_of_the_table():
@@ -78,13 +84,13 @@ def test_undefined_and_infinite_metrics_are_left_out_of_the_table():
         **broken[0],
         "metrics": {**broken[0]["metrics"], "clean": {**broken[0]["metrics"]["clean"], "loss": "inf"}},
     }
-    table = ArmPair.of(broken, baseline="baseline", candidate="orthograd").tables["clean"]
+    table = MethodPair.of(broken, baseline="baseline", candidate="orthograd").tables["clean"]
     assert "loss" not in [row.metric for row in table]
     assert "ece" in [row.metric for row in table]
 
 
 def test_the_table_as_text():
-    table = ArmPair.of(BETTER, baseline="baseline", candidate="orthograd").tables["clean"]
+    table = MethodPair.of(BETTER, baseline="baseline", candidate="orthograd").tables["clean"]
     lines = markdown(table, baseline="SGD", candidate="⊥Grad").splitlines()
     assert lines[0].startswith("| metric | SGD | ⊥Grad |")
     assert len({line.count("|") for line in lines}) == 1
@@ -96,7 +102,7 @@ def test_the_table_as_text():
 
 
 def test_the_table_for_a_paper_escapes_what_latex_would_take_for_commands():
-    table = ArmPair.of(BETTER, baseline="baseline", candidate="orthograd").tables["clean"]
+    table = MethodPair.of(BETTER, baseline="baseline", candidate="orthograd").tables["clean"]
     text = latex(table, baseline="a_b & 5 %", candidate="⊥Grad")
     lines = text.splitlines()
     assert lines[:3] == [r"\noindent\resizebox{\linewidth}{!}{%", r"\begin{tabular}{lrrrrrl}", r"\toprule"]

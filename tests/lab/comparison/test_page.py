@@ -17,14 +17,14 @@ from orthograd.lab.comparison.page.document import (
     page,
 )
 from orthograd.lab.comparison.page.runs import FailedRun
-from orthograd.lab.comparison.pair import ArmPair
+from orthograd.lab.comparison.pair import MethodPair
 from tests.lab.comparison.records import runs
 
 NAMES = ("baseline", "⊥Grad")
 
 
-def paired(records, arms=("baseline", "orthograd")):
-    return ArmPair.of(records, baseline=arms[0], candidate=arms[1])
+def paired(records, methods=("baseline", "orthograd")):
+    return MethodPair.of(records, baseline=methods[0], candidate=methods[1])
 
 
 def made(records, names=NAMES, command="orthograd compare"):
@@ -136,7 +136,7 @@ def test_runs_without_shifts_or_held_out_images_give_a_page():
         run["reliability"] = run["reliability"] | {"after_temperature": None}
     root = parsed(made(bare))
     assert len([table for table in root.iter("table") if table.get("class") == "comparison"]) == 1
-    assert "judged on clean images alone" in words(root)
+    assert "evaluated on clean images alone" in words(root)
 
 
 def test_undefined_and_infinite_metrics_are_named():
@@ -167,10 +167,10 @@ def test_runs_that_disagree_in_versions_or_hardware_are_told():
 def test_the_headline_says_what_is_worse_as_plainly_as_what_is_better(ece, correct, said):
     records = runs(seeds=range(6))
     for run in records:
-        arm, wobble = run["config"]["arm"] == "orthograd", 1e-3 * (run["config"]["seed"] % 3)
+        method, wobble = run["config"]["method"] == "orthograd", 1e-3 * (run["config"]["seed"] % 3)
         run["metrics"]["clean"] |= {
-            "ece": ece[arm] + wobble * (arm + 1),
-            "top1_accuracy": correct[arm] + wobble * (arm + 1),
+            "ece": ece[method] + wobble * (method + 1),
+            "top1_accuracy": correct[method] + wobble * (method + 1),
         }
     table = paired(records).tables["clean"]
     assert headline(table, NAMES) == said
@@ -192,7 +192,7 @@ def test_files_to_download_hold_every_number_in_full():
     root = parsed(made(records))
     files = {link.get("download"): unquote(link.get("href").partition(",")[2]) for link in root.iter("a")}
     lines = [line.split(",") for line in files["runs.csv"].splitlines()]
-    assert lines[0] == ["arm", "seed", "images", *CONVENTIONS]
+    assert lines[0] == ["method", "seed", "images", *CONVENTIONS]
     assert len(lines) == 1 + 6 * 6
     assert lines[1][:3] == ["baseline", "0", "clean"]
     assert [float(cell) for cell in lines[1][3:]] == list(records[0]["metrics"]["clean"].values())

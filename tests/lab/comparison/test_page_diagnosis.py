@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 from orthograd.lab.comparison.page import diagnosis
-from orthograd.lab.comparison.pair import ArmPair
+from orthograd.lab.comparison.pair import MethodPair
 from tests.lab.comparison.records import runs
 
 NAMES = ("baseline", "⊥Grad")
@@ -18,7 +18,7 @@ def part(radial, norm, share=0.1):
 
 def with_diagnosis(records):
     for record in records:
-        grown = 4.0 if record["config"]["arm"] == "baseline" else 3.0
+        grown = 4.0 if record["config"]["method"] == "baseline" else 3.0
         parameters = {
             "conv.weight": {"kind": "rows invariant", "start": part(0.0, 2.0), "end": part(1e-9, 2.5)},
             "conv.bias": {"kind": "idle", "start": part(0.3, 1.0), "end": part(0.4, 1.0)},
@@ -26,7 +26,7 @@ def with_diagnosis(records):
             "rest.of.a.long.name<b>": {"kind": None, "start": None, "end": None},
         }
         record["diagnosis"] = {"samples": 100, "parameters": parameters}
-    return ArmPair.of(records, baseline="baseline", candidate="orthograd")
+    return MethodPair.of(records, baseline="baseline", candidate="orthograd")
 
 
 def parsed(markup):
@@ -59,8 +59,8 @@ def test_the_drawing_is_described_and_leaves_out_what_is_rounding():
 
 
 def test_records_without_it_have_no_such_section():
-    assert diagnosis.section(ArmPair.of(runs(), baseline="baseline", candidate="orthograd"), NAMES) is None
+    assert diagnosis.section(MethodPair.of(runs(), baseline="baseline", candidate="orthograd"), NAMES) is None
     records = runs()
     with_diagnosis(records)
     del records[0]["diagnosis"]
-    assert diagnosis.section(ArmPair.of(records, baseline="baseline", candidate="orthograd"), NAMES) is None
+    assert diagnosis.section(MethodPair.of(records, baseline="baseline", candidate="orthograd"), NAMES) is None

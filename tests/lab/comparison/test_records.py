@@ -10,7 +10,7 @@ import torch
 
 from orthograd.calibration import Evaluation, ReliabilityCurve, average
 from orthograd.lab.comparison.output import command_of, names_of
-from orthograd.lab.comparison.pair import ArmPair
+from orthograd.lab.comparison.pair import MethodPair
 from orthograd.lab.comparison.records import by_severity
 from tests.lab.comparison.records import record, runs
 
@@ -50,10 +50,10 @@ def test_severities_of_one_shift_and_of_all():
 
 
 def test_the_command_names_what_is_not_usual_and_quotes_it():
-    pair = ArmPair.of(
+    pair = MethodPair.of(
         runs(("baseline", "label_smoothing"), model="a b:c"), baseline="baseline", candidate="label_smoothing"
     )
     assert command_of(pair) == "orthograd compare --seeds 3 --candidate label_smoothing --model 'a b:c' --epochs 4"
     assert names_of(pair) == ("baseline", "label smoothing")
-    other = ArmPair.of(runs(("baseline", "mine")), baseline="baseline", candidate="mine")
+    other = MethodPair.of(runs(("baseline", "mine")), baseline="baseline", candidate="mine")
     assert names_of(other) == ("baseline", "mine")

@@ -1,4 +1,4 @@
-"""Everything that a page shows of one arm, from the logits that its runs stored."""
+"""Everything that a page shows of one method, from the logits that its runs stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scipy import special
 from tests.lab.comparison import oracle
 
 
-class Arm:
-    """Everything of one arm that the page shows, from its logits: a list over seeds of each."""
+class Method:
+    """Everything of one method that the page shows, from its logits: a list over seeds of each."""
 
     def __init__(self, store, name):
         records = sorted(
-            (r for r in store.runs() if r["config"]["arm"] == name), key=lambda record: record["config"]["seed"]
+            (r for r in store.runs() if r["config"]["method"] == name), key=lambda record: record["config"]["seed"]
         )
         self.losses = np.array([record["losses"] for record in records])
         self.sets, self.scaled, self.curves = [], [], {"clean": [], "after_temperature": [], "shifted": []}

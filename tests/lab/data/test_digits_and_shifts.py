@@ -74,7 +74,7 @@ def test_a_data_set_that_is_none_is_named(images, labels, words):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )
-def test_what_networks_could_not_be_trained_or_judged_by_is_named(change, words):
+def test_what_networks_could_not_be_trained_or_evaluated_by_is_named(change, words):
     labels = torch.tensor([0, 1])
     parts = {"train_images": torch.ones(2, 1, 4, 4), "test_images": torch.ones(1, 1, 4, 4)}
     assert Dataset("mine", **parts, train_labels=labels, test_labels=labels[:1], classes=2)

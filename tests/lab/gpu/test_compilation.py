@@ -12,8 +12,8 @@ from torch import nn
 
 from orthograd.lab.gpu import compilation
 from orthograd.lab.runs import prediction
-from orthograd.lab.training.arms import Arm
 from orthograd.lab.training.config import Config
+from orthograd.lab.training.methods import Method
 from orthograd.lab.training.task import Task
 
 QUICK = Config(epochs=4)
@@ -36,7 +36,7 @@ def test_networks_are_compiled_however_many_there_are(monkeypatch):
 
     def compute(smoothing):
         loss = compilation.forward_and_loss(QUICK, is_compiled=True)
-        loss(model, images, targets, Arm("", "", smoothing=smoothing / 100)).backward()
+        loss(model, images, targets, Method("", "", smoothing=smoothing / 100)).backward()
 
     compute(0)
     with ThreadPoolExecutor(1) as another:

@@ -66,8 +66,8 @@ def test_a_full_gpu_ends_the_search(monkeypatch):
 def test_a_gpu_measures_each_network_once(monkeypatch):
     measured = []
     monkeypatch.setattr(gpu, "Trials", lambda _, config, *__: measured.append(config) or SimpleNamespace(fastest=3))
-    first, one = Config(arm="orthograd", seed=5), GPU("float32")
-    assert one.fastest_concurrency(first) == one.fastest_concurrency(Config(arm="mixup", epochs=7)) == 3
+    first, one = Config(method="orthograd", seed=5), GPU("float32")
+    assert one.fastest_concurrency(first) == one.fastest_concurrency(Config(method="mixup", epochs=7)) == 3
     assert one.fastest_concurrency(first, 40) == one.fastest_concurrency(Config(model="mlp")) == 3
     assert measured == [first, Config(model="mlp")]
     assert one.fastest_concurrency(Config(model="cnn_batchnorm"), 1) == 1  # one run alone is not worth it

@@ -17,10 +17,10 @@ from orthograd.lab.jobs.store import Store
 from orthograd.lab.runs import prediction
 from orthograd.lab.runs.concurrent import ConcurrentRuns
 from orthograd.lab.runs.run import diagnosed, run, training
-from orthograd.lab.training.arms import ARMS
 from orthograd.lab.training.batches import Draws, byte_table, in_one_launch, prepared
 from orthograd.lab.training.config import Config
 from orthograd.lab.training.loop import train
+from orthograd.lab.training.methods import METHODS
 from orthograd.lab.training.task import Task
 from tests.lab.training.test_batches import in_bytes
 from tests.lab.training.test_training import Memory
@@ -37,19 +37,19 @@ def results(config, keeper=None, task=None, gpu=None):
         return torch.cat([value.flatten().double().cpu() for value in state.values()]), trained.losses
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_graphs_on_a_gpu_do_what_plain_steps_do_on_a_cpu(arm, optimizer):
-    config = dataclasses.replace(ON_GPU, arm=arm, optimizer=optimizer, learning_rate=0.005, batch_size=24)
+def test_graphs_on_a_gpu_do_what_plain_steps_do_on_a_cpu(method, optimizer):
+    config = dataclasses.replace(ON_GPU, method=method, optimizer=optimizer, learning_rate=0.005, batch_size=24)
     _, losses = results(config)
     on_cpu = dataclasses.replace(config, device="cpu")
     torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
 
 
-@pytest.mark.parametrize("arm", ["baseline", "orthograd", "orthograd_row"])
+@pytest.mark.parametrize("method", ["baseline", "orthograd", "orthograd_row"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_graphs_see_a_rate_that_falls(arm, optimizer):
-    config = dataclasses.replace(ON_GPU, arm=arm, optimizer=optimizer, learning_rate=0.005, schedule="cosine")
+def test_graphs_see_a_rate_that_falls(method, optimizer):
+    config = dataclasses.replace(ON_GPU, method=method, optimizer=optimizer, learning_rate=0.005, schedule="cosine")
     _, losses = results(config)
     on_cpu = dataclasses.replace(config, device="cpu")
     torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
@@ -59,7 +59,7 @@ def test_graphs_see_a_rate_that_falls(arm, optimizer):
 
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
 def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
-    config = dataclasses.replace(ON_GPU, precision=name, arm="orthograd")
+    config = dataclasses.replace(ON_GPU, precision=name, method="orthograd")
     with GPU(name) as gpu:
         first, losses = results(config, gpu=gpu)
         other, _ = results(dataclasses.replace(config, seed=1), gpu=gpu)
@@ -73,7 +73,7 @@ def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
 
 def test_kernels_of_our_own_learn_what_pytorch_learns_on_a_cpu():
     """One epoch, slowly: there 1e-4 of the weights makes 5e-4 of the loss; at usual rates 1e-5 make a percent."""
-    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=1, arm="orthograd", learning_rate=5e-4)
+    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=1, method="orthograd", learning_rate=5e-4)
     _, losses = results(config)
     on_cpu = dataclasses.replace(config, device="cpu")
     torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
@@ -83,7 +83,7 @@ def test_kernels_of_our_own_learn_what_pytorch_learns_on_a_cpu():
 def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
     """Slowly: at usual rates this network makes a percent of its loss out of 1e-5 of its weights."""
     config = dataclasses.replace(
-        ON_GPU, model="resnet18", epochs=2, arm="orthograd", optimizer=optimizer, learning_rate=rate
+        ON_GPU, model="resnet18", epochs=2, method="orthograd", optimizer=optimizer, learning_rate=rate
     )
     whole, half = (results(dataclasses.replace(config, precision=name))[1] for name in ("tf32", "bf16"))
     torch.testing.assert_close(half, whole, rtol=0.03, atol=0)
@@ -91,7 +91,7 @@ def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
 
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
 def test_gradients_measured_in_the_backward_pass_give_the_same_bits_as_in_the_step(name, monkeypatch):
-    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=2, arm="orthograd", precision=name)
+    config = dataclasses.replace(ON_GPU, model="resnet18", epochs=2, method="orthograd", precision=name)
     beside, losses = results(config)
     monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", 2**63)
     in_step, same_losses = results(config)
@@ -104,7 +104,7 @@ def test_gradients_measured_in_the_backward_pass_give_the_same_bits_as_in_the_st
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, model, name, monkeypatch):
     monkeypatch.setattr("orthograd.lab.gpu.slot.Slot.seconds_between_checkpoints", 0.0)
     config = dataclasses.replace(
-        ON_GPU, arm="orthograd", optimizer=optimizer, learning_rate=0.01, model=model, precision=name
+        ON_GPU, method="orthograd", optimizer=optimizer, learning_rate=0.01, model=model, precision=name
     )
     memory = Memory(crash_at=2)
     with pytest.raises(KeyboardInterrupt):
@@ -118,9 +118,9 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(optimizer, model, nam
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
 def test_runs_end_in_the_same_bits_alone_and_concurrent(tmp_path, name):
     configs = [
-        dataclasses.replace(ON_GPU, precision=name, model="resnet18", epochs=2, arm=arm, seed=seed).as_dict()
+        dataclasses.replace(ON_GPU, precision=name, model="resnet18", epochs=2, method=method, seed=seed).as_dict()
         for seed in range(3)
-        for arm in ("baseline", "orthograd")
+        for method in ("baseline", "orthograd")
     ]
     with GPU(name) as gpu:
         alone = execute(configs, partial(run, gpu=gpu), Store(tmp_path / "alone"), executor=InProcess())
@@ -158,7 +158,9 @@ def test_an_epochs_images_are_the_same_bits_by_one_launch(shape, augmentation, d
     images, targets = data.train_images.cuda(), torch.eye(2, device="cuda")[data.train_labels.cuda()]
     config = dataclasses.replace(ON_GPU, augmentation=augmentation)
     for seed in range(5):
-        draws = Draws.of(config, ARMS["baseline"], len(images), torch.Generator().manual_seed(seed)).to(images.device)
+        draws = Draws.of(config, METHODS["baseline"], len(images), torch.Generator().manual_seed(seed)).to(
+            images.device
+        )
         found = in_one_launch(images, draws, byte_table(data, images, dtype))
         wanted, _ = prepared(data, images, targets, draws, 16)
         assert found.is_contiguous(memory_format=torch.channels_last)
@@ -166,15 +168,15 @@ def test_an_epochs_images_are_the_same_bits_by_one_launch(shape, augmentation, d
 
 
 @pytest.mark.parametrize(("model", "name"), [("cnn_batchnorm", "float32"), ("resnet18", "tf32"), ("resnet18", "bf16")])
-@pytest.mark.parametrize("arm", ["orthograd", "mixup"])
-def test_a_run_ends_in_the_same_bits_by_one_launch_an_epoch(model, name, arm, monkeypatch):
-    config = dataclasses.replace(ON_GPU, model=model, precision=name, arm=arm, epochs=2)
+@pytest.mark.parametrize("method", ["orthograd", "mixup"])
+def test_a_run_ends_in_the_same_bits_by_one_launch_an_epoch(model, name, method, monkeypatch):
+    config = dataclasses.replace(ON_GPU, model=model, precision=name, method=method, epochs=2)
     data = in_bytes(150, 3, 16, 16)
     task = Task(data, data.train_images, data.train_labels, data.train_images[:0], data.train_labels[:0])
     launches, launch = [], slot.in_one_launch
     monkeypatch.setattr(slot, "in_one_launch", lambda *given: launches.append(1) or launch(*given))
     found, losses = results(config, task=task)
-    assert bool(launches) == (arm != "mixup")
+    assert bool(launches) == (method != "mixup")
     monkeypatch.setattr(slot, "byte_table", lambda *given: None)
     launches.clear()
     wanted, same = results(config, task=task)
@@ -203,7 +205,7 @@ def test_the_fastest_concurrency_is_one_that_was_tried():
 
 
 def test_a_run_that_is_given_no_gpu_opens_its_own_and_ends_in_the_same_bits(tmp_path):
-    config = dataclasses.replace(ON_GPU, precision="tf32", arm="orthograd").as_dict()
+    config = dataclasses.replace(ON_GPU, precision="tf32", method="orthograd").as_dict()
     (own,) = execute([config], run, Store(tmp_path / "own"), executor=InProcess())
     with GPU("tf32") as gpu:
         (given,) = execute([config], partial(run, gpu=gpu), Store(tmp_path / "given"), executor=InProcess())

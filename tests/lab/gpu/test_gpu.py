@@ -62,28 +62,28 @@ def on(make_slot):
 def test_a_slot_is_used_again_by_runs_of_its_kind_alone():
     card = Card(room=9)
     gpu = on(card.slot)
-    for config in (Config(seed=1), Config(seed=2, epochs=7), Config(seed=1, arm="orthograd")):
+    for config in (Config(seed=1), Config(seed=2, epochs=7), Config(seed=1, method="orthograd")):
         with gpu.slot(config, TASK):
             pass
     assert card.made == 2
 
 
-def test_slots_that_nobody_has_make_room_for_another_arm():
+def test_slots_that_nobody_has_make_room_for_another_method():
     card = Card(room=1)
     gpu = on(card.slot)
-    for arm in ("baseline", "orthograd", "baseline"):
-        with gpu.slot(Config(arm=arm), TASK):
+    for method in ("baseline", "orthograd", "baseline"):
+        with gpu.slot(Config(method=method), TASK):
             assert card.taken == 1
     assert card.made == 3
 
 
 def test_runs_wait_for_room_and_none_fails():
-    """More runs at once than the GPU has room for, of two arms."""
+    """More runs at once than the GPU has room for, of two methods."""
     card, done = Card(room=2), []
     gpu, pause = on(card.slot), threading.Event()
 
     def run(seed):
-        with gpu.slot(Config(seed=seed, arm=("baseline", "orthograd")[seed % 2]), TASK, waits=True):
+        with gpu.slot(Config(seed=seed, method=("baseline", "orthograd")[seed % 2]), TASK, waits=True):
             pause.wait(0.02)
             done.append(seed)
 
@@ -107,7 +107,7 @@ def test_the_last_slot_may_come_back_just_when_another_run_finds_no_room():
 
     gpu = on(slot)
     other.enter_context(gpu.slot(Config(), TASK))
-    with gpu.slot(Config(arm="orthograd"), TASK, waits=True):
+    with gpu.slot(Config(method="orthograd"), TASK, waits=True):
         assert card.made == 2
 
 

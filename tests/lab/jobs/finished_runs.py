@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-CONFIG = {"arm": "sgd", "seed": 0, "rate": 0.1}
+CONFIG = {"method": "sgd", "seed": 0, "rate": 0.1}
 
 
 def finished(store, config=CONFIG):

@@ -49,8 +49,8 @@ def test_a_run_keeps_its_own_copy_of_the_config(tmp_path):
 
 
 def test_a_product_runs_through_its_last_axis_first():
-    grid = Grid.product({"epochs": 2}, arm=["sgd", "orthograd"], seed=range(2))
-    assert [(config["arm"], config["seed"]) for config in grid] == [
+    grid = Grid.product({"epochs": 2}, method=["sgd", "orthograd"], seed=range(2))
+    assert [(config["method"], config["seed"]) for config in grid] == [
         ("sgd", 0), ("sgd", 1), ("orthograd", 0), ("orthograd", 1),
     ]  # fmt: skip
 

@@ -96,7 +96,7 @@ def test_runs_in_a_cluster_end_as_those_done_one_by_one(tmp_path, store, shared)
 
 @pytest.mark.usefixtures("connected")
 def test_networks_trained_in_a_cluster_have_the_same_bits(tmp_path, store):
-    grid = Grid(Config(epochs=1, arm=arm).as_dict() for arm in ("baseline", "orthograd"))
+    grid = Grid(Config(epochs=1, method=method).as_dict() for method in ("baseline", "orthograd"))
     records, alone = execute(grid, run, store, executor=RayCluster()), undisturbed(grid, tmp_path, run)
     for name in ("metrics", "losses", "files", "weight_norm", "hardware"):
         assert [record[name] for record in records] == [record[name] for record in alone], name
@@ -224,7 +224,7 @@ def test_runs_with_a_share_of_a_gpu_are_packed_on_the_machine_that_has_one(tmp_p
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU: two runs on one are not tried")
 def test_two_runs_share_a_gpu(tmp_path, store):
     ray.shutdown()  # the cluster of the other tests has no GPU
-    grid = Grid(Config(epochs=1, arm=arm, device="cuda").as_dict() for arm in ("baseline", "orthograd"))
+    grid = Grid(Config(epochs=1, method=method, device="cuda").as_dict() for method in ("baseline", "orthograd"))
     told = []
     executor = RayCluster(gpus_per_run=0.5)
     records = execute(grid, run, store, executor=executor, on_event=told.append)

@@ -106,14 +106,14 @@ def test_the_norm_behind_it_is_measured_on_the_way(shape, monkeypatch):
 @pytest.mark.parametrize("shape", [(3, 64, 64, 8, 3, 1), (5, 64, 128, 8, 3, 2), (9, 128, 128, 4, 1, 1), WIDE[0]])
 @pytest.mark.parametrize(("has_plus", "relu"), [(False, True), (True, True), (True, False)])
 @torch.no_grad()
-def test_what_follows_is_folded_in_where_a_network_is_judged(shape, has_plus, relu, monkeypatch):
+def test_what_follows_is_folded_in_where_a_network_is_evaluated(shape, has_plus, relu, monkeypatch):
     monkeypatch.setattr(fused_convolution, "is_norm_fused", lambda norm, x, plus=None: True)
     layer, x, plus = made(*shape)
     norm = nn.BatchNorm2d(layer.out_channels).eval()
     for value in (norm.weight, norm.bias, norm.running_mean):
         nn.init.normal_(value, generator=torch.Generator().manual_seed(1))
     nn.init.uniform_(norm.running_var, 0.5, 2, generator=torch.Generator().manual_seed(2))
-    y = fused_convolution.judged(layer, norm, x, plus if has_plus else None, relu=relu)
+    y = fused_convolution.evaluated(layer, norm, x, plus if has_plus else None, relu=relu)
     wanted = norm.double()(layer.double()(x.double())) + (plus.double() if has_plus else 0)
     wanted = wanted.relu() if relu else wanted
     assert (y.double() - wanted).norm() < 5e-4 * wanted.norm()

@@ -65,7 +65,7 @@ def assert_alike(found, wanted, dtype):
 
 
 def seasoned(norm):
-    """With statistics and a line of its own, to be judged by them."""
+    """With statistics and a line of its own, to be evaluated on them."""
     generator = torch.Generator("cuda").manual_seed(4)
     for given, low, high in ((norm.running_mean, 0, 2), (norm.running_var, 0.1, 2), (norm.weight, 0.5, 2)):
         nn.init.uniform_(given, low, high, generator=generator)
@@ -78,7 +78,7 @@ def seasoned(norm):
 @pytest.mark.parametrize("kind", ["norm", "relu", "sum"])
 @pytest.mark.parametrize("has_plus", [False, True])
 @torch.no_grad()
-def test_norms_that_are_judged_do_what_pytorch_does_in_float64(shape, dtype, kind, has_plus):
+def test_norms_that_are_evaluated_do_what_pytorch_does_in_float64(shape, dtype, kind, has_plus):
     x, plus = values(*shape, dtype=dtype), values(*shape, seed=1, dtype=dtype) if has_plus else None
     norm = seasoned(nn.BatchNorm2d(shape[1]).cuda())
     before, exact = copy.deepcopy(norm.state_dict()), copy.deepcopy(norm).double()
@@ -105,7 +105,7 @@ def watch(part, name, calls, monkeypatch):
 @pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
 @pytest.mark.parametrize("name", ["float32", "bf16"])
 @torch.no_grad()
-def test_a_network_is_judged_as_near_to_float64_as_by_pytorch(network, name, monkeypatch):
+def test_a_network_is_evaluated_as_near_to_float64_as_by_pytorch(network, name, monkeypatch):
     from orthograd.lab.kernels import fused_convolution, fused_norm
 
     model, images = network((3, 32, 32), 10).cuda().to(memory_format=torch.channels_last), values(64, 3, 32, 32)
@@ -114,7 +114,7 @@ def test_a_network_is_judged_as_near_to_float64_as_by_pytorch(network, name, mon
         norm.momentum = 1.0
     model(images)
     calls = []
-    for part, name_of_it in ((fused_norm, "_judged"), (fused_convolution, "judged")):
+    for part, name_of_it in ((fused_norm, "_evaluated"), (fused_convolution, "evaluated")):
         watch(part, name_of_it, calls, monkeypatch)
     compute = forward(Config(device="cuda", precision=name), is_compiled=False)
     with GPU(name):

@@ -42,7 +42,7 @@ def made_norm(channels):
 
 
 def seasoned(norm):
-    """With statistics, to be judged by them."""
+    """With statistics, to be evaluated on them."""
     nn.init.normal_(norm.running_mean, 5.0, 0.5, generator=torch.Generator().manual_seed(3))
     nn.init.uniform_(norm.running_var, 0.1, 9.0, generator=torch.Generator().manual_seed(4))
     return norm.eval()
@@ -91,7 +91,7 @@ def test_values_gradients_and_statistics_are_those_of_pytorch(shape, kind):
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("shape", [(4, 64, 8, 8), (3, 16, 5, 5), (2, 160, 6, 6), (2, 40, 3, 3), (2, 64, 3, 1)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_network_that_is_judged_goes_by_running_statistics_and_leaves_them(shape, kind):
+def test_a_network_that_is_evaluated_goes_by_running_statistics_and_leaves_them(shape, kind):
     x, plus = values(*shape, mean=5.0), values(*shape, seed=3) if "x" in kind or "sum" in kind else None
     norm = seasoned(made_norm(shape[1]))
     before, theirs = copy.deepcopy(norm.state_dict()), copy.deepcopy(norm).double()
@@ -111,7 +111,7 @@ def test_a_network_that_is_judged_goes_by_running_statistics_and_leaves_them(sha
 
 
 @pytest.mark.usefixtures("fused")
-def test_a_sum_that_is_judged_is_rounded_before_it_is_normalised():
+def test_a_sum_that_is_evaluated_is_rounded_before_it_is_normalised():
     x, plus = (values(2, 64, 4, 4, seed=seed).detach().half() for seed in (0, 1))
     with torch.no_grad():
         total, y = sum_norm_relu(seasoned(made_norm(64)), x, plus)
@@ -238,7 +238,7 @@ def test_a_network_learns_the_same(network, monkeypatch):
 
 
 @pytest.mark.parametrize("network", [resnet18, wide_resnet28_10])
-def test_a_network_is_judged_the_same(network, monkeypatch):
+def test_a_network_is_evaluated_the_same(network, monkeypatch):
     model = network((3, 8, 8), 10).to(memory_format=torch.channels_last)
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):

@@ -54,7 +54,9 @@ def _again(grid, store):
 @pytest.mark.usefixtures("one_thread")
 def test_networks_that_start_at_once_start_as_they_would_alone(tmp_path):
     grid = Grid(
-        Config(epochs=1, seed=seed, arm=arm).as_dict() for seed in range(3) for arm in ("baseline", "orthograd")
+        Config(epochs=1, seed=seed, method=method).as_dict()
+        for seed in range(3)
+        for method in ("baseline", "orthograd")
     )
     together = execute(grid, run, Store(tmp_path / "together"), executor=ConcurrentRuns(4))
     alone = execute(grid, run, Store(tmp_path / "alone"), executor=InProcess())

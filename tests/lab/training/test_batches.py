@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from orthograd.lab.data import Dataset
-from orthograd.lab.training.arms import ARMS
 from orthograd.lab.training.batches import Draws, _table, byte_table, cropped, in_one_launch, prepared
 from orthograd.lab.training.config import Config
+from orthograd.lab.training.methods import METHODS
 
 CROPPED = Config(augmentation="crop_flip", batch_size=16)
 
@@ -28,7 +28,7 @@ def by_hand(image: torch.Tensor, top: int, left: int, is_flipped: bool) -> torch
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_crops_and_flips_are_those_of_one_image_at_a_time(dtype):
     images = (255 * torch.rand(40, 3, 9, 7, generator=torch.Generator().manual_seed(0))).to(dtype)
-    draws = Draws.of(CROPPED, ARMS["baseline"], 40, torch.Generator().manual_seed(1))
+    draws = Draws.of(CROPPED, METHODS["baseline"], 40, torch.Generator().manual_seed(1))
     found = cropped(images, draws.offsets, draws.is_flipped)
     assert found.dtype == dtype
     for image, (top, left), flip, one in zip(images, draws.offsets.tolist(), draws.is_flipped, found, strict=True):
@@ -37,7 +37,7 @@ def test_crops_and_flips_are_those_of_one_image_at_a_time(dtype):
 
 def test_every_crop_and_both_directions_come_about_equally_often():
     generator = torch.Generator().manual_seed(0)
-    draws = [Draws.of(CROPPED, ARMS["baseline"], 1000, generator) for _ in range(9)]
+    draws = [Draws.of(CROPPED, METHODS["baseline"], 1000, generator) for _ in range(9)]
     offsets = torch.cat([draw.offsets for draw in draws])
     for axis in (0, 1):
         counts = torch.bincount(offsets[:, axis], minlength=9)
@@ -50,7 +50,7 @@ def test_every_crop_and_both_directions_come_about_equally_often():
 def test_an_epoch_has_every_image_once_and_black_margins_are_black_before_normalisation():
     images = torch.full((32, 2, 8, 8), 255, dtype=torch.uint8)
     data = Dataset("white", images, torch.zeros(32).long(), images, torch.zeros(32).long(), 2, (0.5, 0.25), (0.25, 0.5))
-    draws = Draws.of(CROPPED, ARMS["baseline"], 32, torch.Generator().manual_seed(0))
+    draws = Draws.of(CROPPED, METHODS["baseline"], 32, torch.Generator().manual_seed(0))
     assert sorted(draws.rows.tolist()) == list(range(32))
     values, _ = prepared(data, images, torch.eye(32), draws, 16)
     assert set(values[:, 0].unique().tolist()) == {-2.0, 2.0}
@@ -58,7 +58,7 @@ def test_an_epoch_has_every_image_once_and_black_margins_are_black_before_normal
 
 
 def test_draws_without_augmentation_are_an_order_alone():
-    draws = Draws.of(dataclasses.replace(CROPPED, augmentation="none"), ARMS["orthograd"], 5, torch.Generator())
+    draws = Draws.of(dataclasses.replace(CROPPED, augmentation="none"), METHODS["orthograd"], 5, torch.Generator())
     assert [draws.offsets, draws.is_flipped, draws.partners, draws.shares] == [None] * 4
 
 
@@ -76,7 +76,7 @@ def test_one_launch_gives_the_same_bits(shape, augmentation, dtype):
     pytest.importorskip("triton")
     data, device = in_bytes(*shape), "cuda" if torch.cuda.is_available() else "cpu"
     images, config = data.train_images.to(device), dataclasses.replace(CROPPED, augmentation=augmentation)
-    draws = Draws.of(config, ARMS["baseline"], len(images), torch.Generator().manual_seed(1)).to(images.device)
+    draws = Draws.of(config, METHODS["baseline"], len(images), torch.Generator().manual_seed(1)).to(images.device)
     for order in (draws, draws.part(3, 8)):
         found = in_one_launch(images, order, _table(data, images, dtype))
         assert found.dtype == dtype

@@ -104,7 +104,7 @@ def test_networks_of_ours_have_one_that_a_record_can_keep(model):
     found = fingerprint(Config(model=model), data)
     assert as_file(dict(found))
     assert found["parameters"] == sum(each.numel() for each in MODELS[model](data.shape, 10).parameters())
-    assert difference(found, fingerprint(Config(model=model, seed=3, arm="orthograd"), data)) == ""
+    assert difference(found, fingerprint(Config(model=model, seed=3, method="orthograd"), data)) == ""
 
 
 def test_records_of_earlier_versions_are_compared_by_what_they_have():

@@ -16,7 +16,7 @@ from orthograd.lab.training.steps import optimizer_of, set_rate
 from orthograd.lab.training.task import Task
 from tests.lab.training.test_training import Memory, weights
 
-FALLING = Config(epochs=4, model="cnn_batchnorm", arm="orthograd", learning_rate=0.05, schedule="cosine")
+FALLING = Config(epochs=4, model="cnn_batchnorm", method="orthograd", learning_rate=0.05, schedule="cosine")
 
 
 def test_rates_are_those_of_torch():

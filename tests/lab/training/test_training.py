@@ -1,4 +1,4 @@
-"""A run: the same config gives the same bits, arms of a seed are pairs, and a run goes on where it stopped."""
+"""A run: the same config gives the same bits, methods of a seed are pairs, and a run goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import nn
 from orthograd import calibration
 from orthograd.lab.data import DATASETS, Dataset
 from orthograd.lab.runs.prediction import predicted
-from orthograd.lab.training.arms import ARMS, arm_named
 from orthograd.lab.training.batches import Draws, prepared
 from orthograd.lab.training.config import Config
 from orthograd.lab.training.loop import train
+from orthograd.lab.training.methods import METHODS, method_named
 from orthograd.lab.training.steps import loss, optimizer_of
 from orthograd.lab.training.task import Task, initial_model
 
@@ -57,11 +57,11 @@ def weights(trained):
     return torch.cat([value.flatten().double() for value in trained.model.state_dict().values()])
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_the_same_config_gives_the_same_bits_whatever_the_state_of_the_world(arm, optimizer):
-    model = "cnn_batchnorm"  # has layers of every kind that an arm may act on
-    config = dataclasses.replace(QUICK, arm=arm, optimizer=optimizer, model=model, learning_rate=0.01)
+def test_the_same_config_gives_the_same_bits_whatever_the_state_of_the_world(method, optimizer):
+    model = "cnn_batchnorm"  # has layers of every kind that a method may act on
+    config = dataclasses.replace(QUICK, method=method, optimizer=optimizer, model=model, learning_rate=0.01)
     task = Task.of(config)
     first = train(config, task)
     torch.manual_seed(99)
@@ -72,11 +72,11 @@ def test_the_same_config_gives_the_same_bits_whatever_the_state_of_the_world(arm
     assert torch.equal(torch.random.get_rng_state(), before)  # and leaves the world as it was
 
 
-@pytest.mark.parametrize("arm", ["baseline", "orthograd", "mixup"])
+@pytest.mark.parametrize("method", ["baseline", "orthograd", "mixup"])
 @pytest.mark.parametrize(("optimizer", "model"), [("sgd", "cnn_batchnorm"), ("adamw", "cnn")])
 @pytest.mark.parametrize("crash_at", [1, 3])
-def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(arm, optimizer, model, crash_at):
-    config = dataclasses.replace(QUICK, arm=arm, optimizer=optimizer, model=model, learning_rate=0.01)
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(method, optimizer, model, crash_at):
+    config = dataclasses.replace(QUICK, method=method, optimizer=optimizer, model=model, learning_rate=0.01)
     task = Task.of(config)
     memory = Memory(crash_at)
     with pytest.raises(KeyboardInterrupt):
@@ -108,22 +108,22 @@ def test_a_run_that_is_told_to_stop_keeps_what_it_has_though_no_checkpoint_was_d
     assert memory.saved == 1
 
 
-def test_arms_of_a_seed_share_images_initial_weights_and_order():
-    baseline, orthograd = QUICK, dataclasses.replace(QUICK, arm="orthograd")
+def test_methods_of_a_seed_share_images_initial_weights_and_order():
+    baseline, orthograd = QUICK, dataclasses.replace(QUICK, method="orthograd")
     left, right = Task.of(baseline), Task.of(orthograd)
     assert torch.equal(left.images, right.images)
     models = [initial_model(config, left.dataset).state_dict() for config in (baseline, orthograd)]
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
     other = dataclasses.replace(QUICK, seed=1)
     assert not torch.equal(left.images, Task.of(other).images)
-    # With a rate of almost nothing arms differ in nothing: then batches came in the same order too.
+    # With a rate of almost nothing methods differ in nothing: then batches came in the same order too.
     still = [dataclasses.replace(config, learning_rate=1e-30) for config in (baseline, orthograd)]
     assert train(still[0], left).losses == train(still[1], right).losses
 
 
 def test_orthograd_steps_are_orthogonal_and_the_baseline_s_are_not():
-    for arm, is_orthogonal in (("baseline", False), ("orthograd", True)):
-        config = dataclasses.replace(QUICK, arm=arm)
+    for method, is_orthogonal in (("baseline", False), ("orthograd", True)):
+        config = dataclasses.replace(QUICK, method=method)
         model = own_model((1, 8, 8), 10)
         optimizer = optimizer_of(config, model)
         before = model[1].weight.detach().clone()
@@ -139,16 +139,16 @@ def test_losses_by_hand():
     target = torch.tensor([[1.0, 0.0]])
     p = float(logits.softmax(1)[0, 0])
     log_p = logits.log_softmax(1)[0]
-    assert float(loss(ARMS["baseline"], logits, target)) == pytest.approx(-float(log_p[0]))
+    assert float(loss(METHODS["baseline"], logits, target)) == pytest.approx(-float(log_p[0]))
     smoothed = -(0.975 * float(log_p[0]) + 0.025 * float(log_p[1]))
-    assert float(loss(ARMS["label_smoothing"], logits, target)) == pytest.approx(smoothed)
-    assert float(loss(ARMS["focal"], logits, target)) == pytest.approx(-((1 - p) ** 3) * float(log_p[0]))
+    assert float(loss(METHODS["label_smoothing"], logits, target)) == pytest.approx(smoothed)
+    assert float(loss(METHODS["focal"], logits, target)) == pytest.approx(-((1 - p) ** 3) * float(log_p[0]))
 
 
 def test_mixing_mixes_images_as_it_mixes_targets_and_within_a_batch():
     data = own_data()
-    config = dataclasses.replace(QUICK, arm="mixup", batch_size=8)
-    draws = Draws.of(config, ARMS["mixup"], 60, torch.Generator().manual_seed(3))
+    config = dataclasses.replace(QUICK, method="mixup", batch_size=8)
+    draws = Draws.of(config, METHODS["mixup"], 60, torch.Generator().manual_seed(3))
     images = torch.arange(60.0).view(60, 1, 1, 1)
     found, wanted = prepared(data, images, torch.eye(60), draws, 8)
     torch.testing.assert_close(wanted @ torch.arange(60.0), found.flatten())
@@ -160,11 +160,11 @@ def test_mixing_mixes_images_as_it_mixes_targets_and_within_a_batch():
     assert torch.equal(torch.cat(parts), found)
 
 
-def test_every_arm_of_a_seed_has_the_same_order_crops_and_flips_in_every_epoch():
+def test_every_method_of_a_seed_has_the_same_order_crops_and_flips_in_every_epoch():
     config = dataclasses.replace(QUICK, augmentation="crop_flip")
     one, other = (torch.Generator().manual_seed(1) for _ in range(2))
     for _ in range(3):
-        plain, mixed = Draws.of(config, ARMS["baseline"], 50, one), Draws.of(config, ARMS["mixup"], 50, other)
+        plain, mixed = Draws.of(config, METHODS["baseline"], 50, one), Draws.of(config, METHODS["mixup"], 50, other)
         for name in ("rows", "offsets", "is_flipped"):
             assert torch.equal(getattr(plain, name), getattr(mixed, name))
 
@@ -196,7 +196,7 @@ def test_own_models_and_data_enter_by_import_path():
         ("model", f"{__name__}:NOT_A_FUNCTION", "expected a function at the import path .* got int"),
         ("model", f"{__name__}:test_losses_by_hand", "takes 0 positional arguments|torch.nn.Module"),
         ("dataset", f"{__name__}:Memory", "to make an orthograd.lab.data.Dataset, got Memory"),
-        ("arm", "dropout", "an arm among baseline, orthograd"),
+        ("method", "dropout", "a method among baseline, orthograd"),
     ],
 )
 def test_what_does_not_exist_is_named(setting, value, words):
@@ -230,7 +230,7 @@ def test_configs_that_cannot_be_are_named(data, words):
 def test_configs_survive_plain_data():
     assert Config.from_dict(QUICK.as_dict()) == QUICK
     assert Config.from_dict({"learning_rate": 1}).learning_rate == 1.0
-    assert arm_named(QUICK.arm).title == "baseline"
+    assert method_named(QUICK.method).title == "baseline"
 
 
 def with_dropout(shape, classes):

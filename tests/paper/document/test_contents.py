@@ -64,7 +64,7 @@ def test_the_summary_has_the_verdict_of_the_experiments_own_table():
     runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["resnet50"].configs()]
     spread = [-1.5, -1.0, -0.7, -0.3, -0.1, 0.1, 0.3, 0.7, 1.0, 1.5]
     for run in runs:
-        seed, is_candidate = run["config"]["seed"], run["config"]["arm"] == "orthograd"
+        seed, is_candidate = run["config"]["seed"], run["config"]["method"] == "orthograd"
         run["metrics"]["clean"] |= dict.fromkeys(run["metrics"]["clean"], 0.5 + 0.01 * spread[seed] * is_candidate)
         run["metrics"]["clean"]["ece"] = 0.2 + 0.01 * (1.02 + spread[seed]) * is_candidate
     assert 0.05 / 9 < ttest_1samp([1.02 + each for each in spread], 0).pvalue < 0.05 / 5
@@ -110,7 +110,7 @@ def test_numbers_of_the_paper_stand_beside_ours_with_a_verdict(docs):
 def test_networks_that_are_less_sure_than_right_are_named():
     configs = [config.as_dict() for config in EXPERIMENTS["extended"].configs()]
     sure = {"baseline": 0.9, "orthograd": 0.7}
-    runs = [made_run(config, {"max_softmax": sure[config["arm"]], "top1_accuracy": 80.0}) for config in configs]
+    runs = [made_run(config, {"max_softmax": sure[config["method"]], "top1_accuracy": 80.0}) for config in configs]
     told = [block.text for block in contents(Evidence({run["hash"]: run for run in runs})) if isinstance(block, Words)]
     (sentence,) = [text for text in told if "is underconfident" in text]
     assert sentence.startswith(
@@ -125,7 +125,7 @@ def test_networks_that_are_less_sure_than_right_are_named():
 
 
 def test_runs_without_a_partner_are_named():
-    runs = [run for run in made_table1() if (run["config"]["arm"], run["config"]["seed"]) != ("orthograd", 7)]
+    runs = [run for run in made_table1() if (run["config"]["method"], run["config"]["seed"]) != ("orthograd", 7)]
     told = [block.text for block in contents(Evidence({run["hash"]: run for run in runs})) if isinstance(block, Words)]
     assert any("39 of 40 runs" in text and "for want of a partner: SGD, seed 7)" in text for text in told)
     whole = contents(Evidence({run["hash"]: run for run in made_table1()}))
@@ -141,7 +141,7 @@ def test_what_is_shared_is_told_once_and_broken_numbers_break_nothing():
     runs[1]["after_temperature"], runs[2]["losses"] = None, [math.nan]
     pages.append(contents(Evidence({run["hash"]: run for run in runs})))
     told = [sum("is underconfident" in block.text for block in page if isinstance(block, Words)) for page in pages]
-    assert told == [2, 1]  # both arms once; then SGD no more
+    assert told == [2, 1]  # both methods once; then SGD no more
 
 
 def test_the_same_records_give_the_same_bytes(docs, tmp_path):
@@ -194,14 +194,14 @@ def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence):
 
 def test_on_the_page_words_begin_at_the_left_and_verdicts_have_a_sign():
     made = table(
-        ("what", "arm", "ours (95 %)", "p", "found", "verdict"),
+        ("what", "method", "ours (95 %)", "p", "found", "verdict"),
         [
             ["ECE", "SGD", "0.168 (0.160 to 0.176)", "–", "14 % on average", "reproduced"],
             ["loss", "⊥Grad", "−1.26", "2 × 10⁻⁵", "the other way round", "worse"],
         ],
     )
     page = as_page([made])
-    assert '<th scope="col" class="prose">arm</th>' in page
+    assert '<th scope="col" class="prose">method</th>' in page
     assert '<th scope="col">p</th>' in page
     assert '<td class="prose">14\xa0% on average</td>' in page
     assert '<td class="prose">⊥Grad</td>' in page
@@ -220,7 +220,7 @@ def test_temperatures_fitted_on_test_images_are_shown_where_records_have_them(ev
     assert part.count("| held-out |") == 2
 
 
-def test_an_arm_without_anything_is_called_by_its_optimizer():
+def test_an_method_without_anything_is_called_by_its_optimizer():
     assert names_of(EXPERIMENTS["adamw"]) == ("AdamW", "⊥Grad")
     assert names_of(EXPERIMENTS["renormalisation"]) == ("⊥Grad", "⊥Grad, plain")
 

@@ -1,4 +1,4 @@
-"""Experiments of several arms: told with their seeds, and drawn by the seeds that all of them have."""
+"""Experiments of several methods: told with their seeds, and drawn by the seeds that all of them have."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from orthograd.paper.plan import EXPERIMENTS
 from tests.paper.made_runs import made_run
 
 LAYERS, RIVALS = EXPERIMENTS["layers"], EXPERIMENTS["rivals"]
-ECE = {"baseline": 0.2, "orthograd": 0.1, "orthograd_head": 0.12, "orthograd_norm_scale": 0.3}
+ECE = {"baseline": 0.2, "orthograd": 0.1, "orthograd_head": 0.12, "orthograd_norm_weight": 0.3}
 ECE |= {"focal": 0.06, "focal_orthograd": 0.08, "mixup": 0.05, "mixup_orthograd": 0.03}
 
 
 def blocks(seeds, experiment=LAYERS):
-    """Of an experiment, each arm with its number of seeds."""
+    """Of an experiment, each method with its number of seeds."""
     runs = [
-        made_run(config.as_dict(), {"ece": ECE[config.arm]})
+        made_run(config.as_dict(), {"ece": ECE[config.method]})
         for config in experiment.configs()
-        if config.seed < seeds.get(config.arm, 0)
+        if config.seed < seeds.get(config.method, 0)
     ]
     return list(part_of(experiment, Evidence({run["hash"]: run for run in runs})))
 
 
-def test_arms_are_drawn_by_the_seeds_that_all_have():
-    made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 5, "orthograd_norm_scale": 4})
+def test_methods_are_drawn_by_the_seeds_that_all_have():
+    made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 5, "orthograd_norm_weight": 4})
     (picture,) = (block for block in made if isinstance(block, Picture))
-    assert picture.name == "layers-arms.svg"
+    assert picture.name == "layers-methods.svg"
     assert "on the 4 seeds that all of them have" in picture.words
-    assert picture.svg.count("mark candidate") == 6 * 3  # panels and arms
+    assert picture.svg.count("mark candidate") == 6 * 3  # panels and methods
     panel = next(part for part in picture.svg.split("<svg ") if "ECE, clean images: what" in part)
     zero = float(re.search(r'class="axis" x1="([\d.]+)"', panel)[1])
     places = [float(x) + 3.2 for x in re.findall(r'mark candidate" x="([\d.]+)"', panel)]
@@ -42,7 +42,7 @@ def test_arms_are_drawn_by_the_seeds_that_all_have():
     assert [float(each.rpartition(" ")[2]) for each in told] == pytest.approx([-0.1, -0.08, 0.1], abs=0.005)
 
 
-def test_tables_tell_the_seeds_where_arms_differ_in_them():
+def test_tables_tell_the_seeds_where_methods_differ_in_them():
     made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 5})
     (clean, _) = (block for block in made if isinstance(block, Table))
     assert list(dict.fromkeys(row[0] for row in clean.rows)) == ["⊥Grad, 10 seeds", "⊥Grad, head, 5 seeds"]
@@ -51,12 +51,12 @@ def test_tables_tell_the_seeds_where_arms_differ_in_them():
     assert list(dict.fromkeys(row[0] for row in clean.rows)) == ["⊥Grad", "⊥Grad, head"]
 
 
-def test_arms_with_few_runs_stand_beside_the_others_of_their_seeds():
-    made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 2, "orthograd_norm_scale": 1})
+def test_methods_with_few_runs_stand_beside_the_others_of_their_seeds():
+    made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 2, "orthograd_norm_weight": 1})
     *pairs, single = [block for block in made if isinstance(block, Table)]
     assert {row[0] for table in pairs for row in table.rows} == {"⊥Grad"}
-    arms = ["SGD", "⊥Grad", "⊥Grad, head", "⊥Grad, scales"]
-    names = [f"{arm}, seed {seed}" for arm in arms for seed in range(2)]
+    methods = ["SGD", "⊥Grad", "⊥Grad, head", "⊥Grad, scales"]
+    names = [f"{method}, seed {seed}" for method in methods for seed in range(2)]
     assert [row[0] for row in single.rows] == names[:-1]
     ece = [float(row[single.header.index("ECE")]) for row in single.rows]
     assert ece == pytest.approx([0.2, 0.2, 0.1, 0.1, 0.12, 0.12, 0.3], rel=0.02)
@@ -64,7 +64,7 @@ def test_arms_with_few_runs_stand_beside_the_others_of_their_seeds():
 
 
 @pytest.mark.parametrize("seeds", [{"orthograd_head": 2}, {"orthograd": 0, "orthograd_head": 5}])
-def test_too_few_seeds_or_arms_are_not_drawn(seeds):
+def test_too_few_seeds_or_methods_are_not_drawn(seeds):
     made = blocks({"baseline": 10, "orthograd": 10, **seeds})
     assert not any(isinstance(block, Picture) for block in made)
 
@@ -81,7 +81,7 @@ def test_seeds_of_other_experiments_that_are_left_out_are_told():
     )
 
 
-def test_what_comes_on_top_of_another_arm_is_compared_with_that():
+def test_what_comes_on_top_of_another_method_is_compared_with_that():
     assert RIVALS.on_top == {each: f"{each}_orthograd" for each in ("label_smoothing", "focal", "mixup")}
     assert LAYERS.on_top == {}
     seeds = {"baseline": 5, "orthograd": 5, "focal": 5, "focal_orthograd": 4, "mixup": 5, "mixup_orthograd": 2}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orthograd.lab.training.arms import LAYERS
-from orthograd.lab.training.layers import kinds_of
+from orthograd.lab.training.layers import layer_types_of
+from orthograd.lab.training.methods import LAYER_TYPES
 from orthograd.paper.document.blocks import Picture, Table, Words
 from orthograd.paper.document.post_hoc import (
     ENOUGH,
@@ -24,13 +24,13 @@ from orthograd.paper.plan import EXPERIMENTS, Scale
 from tests.paper.made_runs import made_run, made_table1
 
 RECORDS = Path(__file__).parents[3] / "docs/results/reproduction"
-LENGTHS = {"head": 3.0, "norm_scale": 40.0, "norm_shift": 2.0, "convolution": 60.0}
+LENGTHS = {"head": 3.0, "norm_weight": 40.0, "norm_bias": 2.0, "convolution": 60.0}
 
 
 def with_lengths(run, lengths):
     """A record whose parameters of a kind have such a length together."""
-    of_kind = kinds_of("resnet18")
-    many = {kind: sum(each == kind for each in of_kind.values()) for kind in LAYERS}
+    of_kind = layer_types_of("resnet18")
+    many = {kind: sum(each == kind for each in of_kind.values()) for kind in LAYER_TYPES}
     parameters = {
         name: {"kind": "function", "start": {"norm": 1.0}, "end": {"norm": lengths[kind] / many[kind] ** 0.5}}
         for name, kind in of_kind.items()
@@ -57,8 +57,8 @@ def test_a_kind_that_is_shorter_is_told():
     runs = [made_run(config, {}) for config in chosen]
     evidence = {}
     for run in runs:
-        half, more = 0.5 if run["config"]["arm"] == "orthograd" else 1.0, 1 + 0.01 * run["config"]["seed"]
-        lengths = {**LENGTHS, "norm_shift": 2 * half * more, "head": 3 / half * more}
+        half, more = 0.5 if run["config"]["method"] == "orthograd" else 1.0, 1 + 0.01 * run["config"]["seed"]
+        lengths = {**LENGTHS, "norm_bias": 2 * half * more, "head": 3 / half * more}
         evidence[run["hash"]] = with_lengths(run, lengths)
     rows = {row[1]: row for row in table_of(Evidence(evidence)).rows}
     assert rows["batch-norm shifts"][-1] == "shorter"
@@ -68,17 +68,17 @@ def test_a_kind_that_is_shorter_is_told():
     assert rows["batch-norm shifts"][5] == "0.500"
 
 
-def test_arms_that_spare_decay_are_compared_with_each_other():
-    runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["spared"].configs()]
-    longer = {"baseline": 1.0, "orthograd": 0.5, "spared": 2.0, "spared_orthograd": 3.0}
+def test_methods_that_spare_decay_are_compared_with_each_other():
+    runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["decay_conv_only"].configs()]
+    longer = {"baseline": 1.0, "orthograd": 0.5, "decay_conv_only": 2.0, "decay_conv_only_orthograd": 3.0}
     records = {}
     for run in runs:
-        factor = longer[run["config"]["arm"]] * (1 + 0.01 * run["config"]["seed"])
+        factor = longer[run["config"]["method"]] * (1 + 0.01 * run["config"]["seed"])
         records[run["hash"]] = with_lengths(run, {**LENGTHS, "head": 3 * factor})
     heads = [row for row in table_of(Evidence(records)).rows if row[1] == "head"]
     assert [row[0] for row in heads] == [
         "`resnet18_all_labels`, 3 seeds",
-        "`resnet18_all_labels`, decay spared, 3 seeds",
+        "`resnet18_all_labels`, decay on convolutions only, 3 seeds",
     ]
     assert [row[5] for row in heads] == ["0.500", "1.500"]
     assert [row[-1] for row in heads] == ["shorter", "longer"]
@@ -87,13 +87,13 @@ def test_arms_that_spare_decay_are_compared_with_each_other():
 def test_runs_of_a_small_try_are_told_once_and_kinds_that_are_missing_not_at_all():
     scale = Scale(seeds=2, epochs=1, model="mlp", dataset="digits", labels_per_class=10, shifts="none", device="cpu")
     runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["table1"].configs(scale)]
-    parameters = {name: {"start": {"norm": 1.0}, "end": {"norm": 2.0}} for name in ("1.weight", *kinds_of("mlp"))}
+    parameters = {name: {"start": {"norm": 1.0}, "end": {"norm": 2.0}} for name in ("1.weight", *layer_types_of("mlp"))}
     records = {run["hash"]: {**run, "diagnosis": {"samples": 8, "parameters": parameters}} for run in runs}
     assert [row[1] for row in table_of(Evidence(records, scale)).rows] == ["head"]
 
 
 def test_networks_of_others_are_left_out():
-    assert kinds_of("tests.lab.training.test_training:own_model") == {}
+    assert layer_types_of("tests.lab.training.test_training:own_model") == {}
     scale = Scale(seeds=2, model="tests.lab.training.test_training:own_model", device="cpu")
     runs = [with_lengths(made_run(config.as_dict(), {}), LENGTHS) for config in EXPERIMENTS["table1"].configs(scale)]
     assert list(norms_part(Evidence({run["hash"]: run for run in runs}, scale))) == []
@@ -112,7 +112,7 @@ def loss_blocks(losses, seeds=3, experiment="full_data"):
     runs = []
     for config in EXPERIMENTS[experiment].configs():
         if config.seed < seeds:
-            runs.append(made_run(config.as_dict(), {}) | {"losses": losses[config.arm]})
+            runs.append(made_run(config.as_dict(), {}) | {"losses": losses[config.method]})
     return list(losses_part(Evidence({run["hash"]: run for run in runs})))
 
 
@@ -131,18 +131,23 @@ def test_a_loss_that_rises_again_is_told_by_how_much():
 
 
 def test_what_sparing_decay_does_stands_beside_it():
-    losses = {"baseline": FALLING, "orthograd": TURNING, "spared": FALLING, "spared_orthograd": FALLING}
-    made = loss_blocks(losses, experiment="spared")
+    losses = {
+        "baseline": FALLING,
+        "orthograd": TURNING,
+        "decay_conv_only": FALLING,
+        "decay_conv_only_orthograd": FALLING,
+    }
+    made = loss_blocks(losses, experiment="decay_conv_only")
     (told,) = (block for block in made if isinstance(block, Table))
     assert [row[0].partition(", ")[2] for row in told.rows] == [
         "SGD",
         "⊥Grad",
-        "decay spared",
-        "decay spared and ⊥Grad",
+        "decay on convolutions only",
+        "decay on convolutions only and ⊥Grad",
     ]
     assert [row[3] for row in told.rows] == ["10 (10 to 10)", "4 (4 to 4)", "10 (10 to 10)", "10 (10 to 10)"]
     (picture,) = (block for block in made if isinstance(block, Picture))
-    assert "All 50,000 labels, 3 seeds; All 50,000 labels, decay spared, 3 seeds" in picture.words
+    assert "All 50,000 labels, 3 seeds; All 50,000 labels, decay on convolutions only, 3 seeds" in picture.words
 
 
 def test_a_loss_of_zero_breaks_nothing():
@@ -202,8 +207,8 @@ def test_few_runs_or_equal_numbers_say_nothing():
     assert last_epoch_blocks(runs_with(lambda metrics: math.nan)) == []
 
 
-def test_one_arm_alone_has_a_row_and_no_picture():
+def test_one_method_alone_has_a_row_and_no_picture():
     whole = runs_with(lambda metrics: metrics["ece"])
-    made = last_epoch_blocks({name: run for name, run in whole.items() if run["config"]["arm"] == "orthograd"})
+    made = last_epoch_blocks({name: run for name, run in whole.items() if run["config"]["method"] == "orthograd"})
     assert [len(block.rows) for block in made if isinstance(block, Table)] == [1]
     assert not any(isinstance(block, Picture) for block in made)

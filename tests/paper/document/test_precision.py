@@ -20,15 +20,15 @@ EXPERIMENT = EXPERIMENTS["precision"]
 MEANS = {"top1_accuracy": 75.0, "top5_accuracy": 97.8, "max_logit": 13.0, "logit_variance": 44.0, "ece": 0.16}
 
 
-def evidence(*, experiment=EXPERIMENT, seeds=5, only=("float32", "tf32", "bf16"), shifted=(), arm="baseline"):
+def evidence(*, experiment=EXPERIMENT, seeds=5, only=("float32", "tf32", "bf16"), shifted=(), method="baseline"):
     """Runs that differ a little from precision to precision, and by a tenth where told to: (precision, metric)."""
     runs = {}
     for config in experiment.configs(Scale(seeds=seeds)):
         if config.precision in only:
-            chance = random.Random(f"{config.precision} {config.arm} {config.seed}")
+            chance = random.Random(f"{config.precision} {config.method} {config.seed}")
             factors = {name: 1 + 0.002 * chance.uniform(-1, 1) for name in (*MEANS, "loss")}
             for precision, metric in shifted:
-                factors[metric] *= 1.1 if (precision, arm) == (config.precision, config.arm) else 1
+                factors[metric] *= 1.1 if (precision, method) == (config.precision, config.method) else 1
             run = made_run(config.as_dict(), {name: MEANS.get(name, 0.5) * by for name, by in factors.items()})
             runs[run["hash"]] = run
     return Evidence(runs)
@@ -78,15 +78,15 @@ def test_seeds_that_only_one_precision_has_count_too():
 def test_the_loss_in_training_is_told_for_all_precisions_with_two_seeds():
     both = evidence(only=["tf32", "bf16"])
     learning = [block for block in part_of(EXPERIMENT, both) if isinstance(block, Table)][1]
-    assert learning.header == ("epochs", "arm", "float32", "TF32", "bf16")
-    runs = [run for run in both.records.values() if run["config"]["arm"] == "baseline"]
+    assert learning.header == ("epochs", "method", "float32", "TF32", "bf16")
+    runs = [run for run in both.records.values() if run["config"]["method"] == "baseline"]
     first = [run["losses"][0] for run in runs if run["config"]["precision"] == "tf32"]
     assert learning.rows[0][:4] == ("1", "SGD", "–", f"{mean(first):.4f} ± {stdev(first):.4f}")
     alone = [block.header for block in part_of(EXPERIMENT, evidence(only=["tf32"])) if isinstance(block, Table)]
     assert learning.header not in alone
 
 
-def test_what_the_second_arm_changes_is_told_for_each_precision():
+def test_what_the_second_method_changes_is_told_for_each_precision():
     tables = [block for block in part_of(EXPERIMENT, evidence(seeds=3)) if isinstance(block, Table)]
     assert {row[0] for row in tables[4].rows} == {"float32, 3 seeds", "TF32, 3 seeds", "bf16, 3 seeds"}
     only = [block for block in part_of(EXPERIMENT, evidence(only=["tf32"])) if isinstance(block, Table)]
@@ -103,7 +103,7 @@ def test_how_small_a_shift_can_be_found():
 
 
 def test_a_shift_of_tf32_changes_the_default():
-    said = words(evidence(shifted=[("tf32", "loss")], arm="orthograd"))
+    said = words(evidence(shifted=[("tf32", "loss")], method="orthograd"))
     assert "**The default** should be float32, for TF32 shifts loss (⊥Grad). bf16 shifts none, and" in said[-1]
 
 
@@ -153,9 +153,9 @@ def test_records_go_to_a_file_for_each_precision_and_come_back(tmp_path):
     two = evidence(seeds=2)
     written = two.write(tmp_path, named("precision"))
     assert sorted(path.name for path in written) == [
-        f"resnet18{precision}-{arm}.json"
+        f"resnet18{precision}-{method}.json"
         for precision in ("", "_bf16", "_float32")
-        for arm in ("baseline", "orthograd")
+        for method in ("baseline", "orthograd")
     ]
     again = Evidence.of(Scale(), folder=tmp_path)
     assert again.records == two.records

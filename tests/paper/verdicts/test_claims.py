@@ -47,7 +47,7 @@ def test_the_setting_is_the_recipe_of_the_paper_field_by_field():
     recipe = claims_data()["recipe"]
     expected = {
         "seed": 0,
-        "arm": "baseline",
+        "method": "baseline",
         "dataset": "cifar10",
         "model": "resnet18",
         "labels_per_class": 500,
@@ -136,9 +136,9 @@ def test_the_numbers_in_the_reasons_are_right():
 
 def test_the_corrupted_means_of_the_long_run_are_those_of_its_severities():
     section = sections()["extended_resnet18"]
-    for arm in ("baseline", "candidate"):
-        levels = [getattr(section[f"severity_{i}.top1_accuracy"], arm).value for i in range(1, 6)]
-        assert sum(levels) / 5 == pytest.approx(getattr(section["shifted.top1_accuracy"], arm).value, abs=0.05)
+    for method in ("baseline", "candidate"):
+        levels = [getattr(section[f"severity_{i}.top1_accuracy"], method).value for i in range(1, 6)]
+        assert sum(levels) / 5 == pytest.approx(getattr(section["shifted.top1_accuracy"], method).value, abs=0.05)
     losses = [section[f"severity_{i}.loss"].baseline.value for i in range(1, 6)]
     assert losses[2] > losses[3]
     assert sorted([*losses[:2], 2.26, *losses[3:]]) == [*losses[:2], 2.26, *losses[3:]]

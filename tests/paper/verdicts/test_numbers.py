@@ -9,7 +9,13 @@ import pytest
 from scipy import stats
 
 from orthograd.paper.verdicts.claims import Printed, Row
-from orthograd.paper.verdicts.numbers import differences, expected_mean, is_same_finding, judged_effect, judged_mean
+from orthograd.paper.verdicts.numbers import (
+    differences,
+    verdict_on_effect,
+    verdict_on_mean,
+    expected_mean,
+    is_same_finding,
+)
 from orthograd.statistics import compare
 
 LOW, HIGH = [0.9, 1.0, 1.1, 1.0], [1.9, 2.0, 2.1, 2.0]  # means 1 and 2, SD 0.0816
@@ -31,7 +37,7 @@ def ours(baseline, candidate):
 
 def verdicts(claim, baseline, candidate, seeds=4):
     own = ours(baseline, candidate)
-    return [judged_mean(x, claim, seeds, own).verdict for x in (claim.baseline, claim.candidate)]
+    return [verdict_on_mean(x, claim, seeds, own).verdict for x in (claim.baseline, claim.candidate)]
 
 
 def test_what_lies_where_it_should_is_reproduced():
@@ -62,7 +68,7 @@ def test_where_neither_finds_a_difference_another_height_is_of_another_size():
 
 def test_fewer_than_two_seeds_are_missing():
     assert verdicts(row("5.02", "5.00"), [], []) == ["still missing"] * 2
-    assert judged_effect(row("5.02", "5.00", d="1.0"), 4, ours([1.0], [2.0])).verdict == "still missing"
+    assert verdict_on_effect(row("5.02", "5.00", d="1.0"), 4, ours([1.0], [2.0])).verdict == "still missing"
 
 
 def test_the_expected_range_holds_19_of_20_means():
@@ -88,13 +94,15 @@ def test_numbers_without_spread_compare_as_they_are_printed():
 def test_effects_agree_within_both_their_errors():
     noise = np.random.default_rng(1).normal(size=20)
     near, far = noise + 1.0, noise + 9.0
-    assert judged_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(near, noise)).verdict == "reproduced"
+    assert verdict_on_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(near, noise)).verdict == "reproduced"
     assert (
-        judged_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(far, noise)).verdict
+        verdict_on_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(far, noise)).verdict
         == "same direction, different size"
     )
-    assert judged_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(noise, near)).verdict == "not reproduced"
-    assert judged_effect(row("2.00", "1.00"), 20, ours(near, noise)) is None
+    assert (
+        verdict_on_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(noise, near)).verdict == "not reproduced"
+    )
+    assert verdict_on_effect(row("2.00", "1.00"), 20, ours(near, noise)) is None
 
 
 def test_the_same_finding():
@@ -111,10 +119,10 @@ MANY = ([0.3] * 7, [0.2] * 7)
 
 
 @pytest.mark.parametrize("margin", [None, 0.5])
-@pytest.mark.parametrize("arms", [WITH_SPREAD, SHIFTED, SAME, MANY])
-def test_a_row_alone_is_judged_as_by_compare(arms, margin):
-    row = differences({"clean.ece": arms}, margins={} if margin is None else {"clean.ece": margin})["clean.ece"]
-    expected = compare(*arms, better="lower", margin=margin)
+@pytest.mark.parametrize("methods", [WITH_SPREAD, SHIFTED, SAME, MANY])
+def test_a_row_alone_is_evaluated_as_by_compare(methods, margin):
+    row = differences({"clean.ece": methods}, margins={} if margin is None else {"clean.ece": margin})["clean.ece"]
+    expected = compare(*methods, better="lower", margin=margin)
     assert row.p == pytest.approx(expected.p)
     assert row.verdict == expected.verdict
 

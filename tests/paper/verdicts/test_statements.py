@@ -11,12 +11,12 @@ LESS_SURE = {"loss": 0.4, "max_softmax": 0.4, "max_logit": 0.4, "logit_variance"
 
 
 def evidence(**candidates):
-    """Runs of experiments whose second arm has these means, all other means being 0.5."""
+    """Runs of experiments whose second method has these means, all other means being 0.5."""
     runs = []
     for name, means in candidates.items():
         experiment = EXPERIMENTS[name]
         for config in experiment.configs():
-            runs.append(made_run(config.as_dict(), means if config.arm == experiment.arms[1] else {}))
+            runs.append(made_run(config.as_dict(), means if config.method == experiment.methods[1] else {}))
     return Evidence({run["hash"]: run for run in runs})
 
 

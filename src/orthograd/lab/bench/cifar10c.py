@@ -19,7 +19,7 @@ from .training import RECIPE, noise
 
 IMAGES = 10_000
 SETTING = "15 × 5 × 10,000 images"
-CORRUPTION_REACH, EVALUATION_REACH = {"cpu": 300, "cuda": 30}, 5
+CORRUPTION_TARGET, EVALUATION_TARGET = {"cpu": 300, "cuda": 30}, 5
 
 
 def corruption_time(device: torch.device) -> Iterator[Claim]:
@@ -32,7 +32,7 @@ def corruption_time(device: torch.device) -> Iterator[Claim]:
         corruption.corrupt(images[:64], "frost", severity=1)  # decodes the photographs, once in a process
     settle = torch.cuda.synchronize if is_gpu else lambda: None
     key = Key(CORRUPTION, setting=SETTING, device="GPU" if is_gpu else "CPU", unit="s")
-    yield Claim(key, elapsed(lambda: corrupted(images), settle=settle), CORRUPTION_REACH[device.type])
+    yield Claim(key, elapsed(lambda: corrupted(images), settle=settle), CORRUPTION_TARGET[device.type])
 
 
 def evaluation_time() -> Iterator[Claim]:
@@ -52,7 +52,7 @@ def evaluation_time() -> Iterator[Claim]:
         key = Key(EVALUATION, model=config.model, precision=name, setting=SETTING, device="GPU", unit="s")
         with GPU(name):
             predictions()
-            yield Claim(key, elapsed(predictions, settle=torch.cuda.synchronize), EVALUATION_REACH)
+            yield Claim(key, elapsed(predictions, settle=torch.cuda.synchronize), EVALUATION_TARGET)
 
 
 def corrupted(images: Tensor) -> list[Tensor]:

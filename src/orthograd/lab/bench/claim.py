@@ -59,25 +59,25 @@ class Key:
 class Claim:
     """A measured number.
 
-    ``reach`` is the bound that the value must not pass, if there is one. ``others`` are values of our peers, or parts
+    ``target`` is the bound that the value must not pass, if there is one. ``others`` are values of our peers, or parts
     of the value. ``ends`` are the lowest and the highest where it was measured several times.
     """
 
     key: Key
     value: float
-    reach: float | None = None
+    target: float | None = None
     others: Mapping[str, float] = field(default_factory=dict)
     ends: tuple[float, float] | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the bound is kept; NaN keeps none."""
-        return self.reach is None or self.value <= self.reach
+        return self.target is None or self.value <= self.target
 
     def as_row(self) -> Row:
         """The claim as plain data, for a record."""
         ends = {} if self.ends is None else {"ends": list(self.ends)}
-        measured = {"value": self.value, "reach": self.reach, "others": dict(self.others), **ends}
+        measured = {"value": self.value, "target": self.target, "others": dict(self.others), **ends}
         return {"key": self.key.as_row(), **measured, "holds": self.holds}
 
     @classmethod
@@ -90,7 +90,7 @@ class Claim:
         """
         ends = row.get("ends")
         return cls(
-            Key(**row["key"]), row["value"], row["reach"], row["others"], None if ends is None else (ends[0], ends[1])
+            Key(**row["key"]), row["value"], row["target"], row["others"], None if ends is None else (ends[0], ends[1])
         )
 
 

@@ -45,11 +45,11 @@ def _all_claims(results: Path, records: Mapping[str, str], *, ours: str = "here"
             if claim.key.what != UPDATE_COSINE:
                 others = ", ".join(f"{value:.3g} ({peer})" for peer, value in claim.others.items())
                 rows.append([str(claim.key), where, f"{claim.value:.3g}", _bound(claim), others])
-    return markdown_table(["what", "where", ours, "to reach", "others in the same run"], rows)
+    return markdown_table(["what", "where", ours, "target", "others in the same run"], rows)
 
 
 def _bound(claim: Claim) -> str:
-    return ("" if claim.reach is None else f"≤ {claim.reach:g}") + ("" if claim.holds else ", **not reached**")
+    return ("" if claim.target is None else f"≤ {claim.target:g}") + ("" if claim.holds else ", **missed**")
 
 
 def update_cosines(results: Path) -> str:
@@ -67,11 +67,11 @@ def recorder_costs(results: Path) -> str:
     rows = [
         [
             f"{claim.key.model}, {claim.key.setting}",
-            f"{100 * claim.value:.2g} %{'' if claim.holds else ', **not reached**'}",
+            f"{100 * claim.value:.2g} %{'' if claim.holds else ', **missed**'}",
         ]
         for claim in read_claims(path)
     ]
-    header = [f"{facts['device']}, {facts['threads']} threads", "of the time of training; to reach: 1 %"]
+    header = [f"{facts['device']}, {facts['threads']} threads", "of the time of training; target: 1 %"]
     return markdown_table(header, rows)
 
 
@@ -110,10 +110,10 @@ def speeds(results: Path) -> str:
     rows = []
     for claim in (each for each in epochs if not each.key.concurrent):
         key, one = claim.key, alone[_network(claim)] if claim.key.method == "baseline" else None
-        values = claim.others.get("plain loop"), one, claim.value, claim.reach
+        values = claim.others.get("plain loop"), one, claim.value, claim.target
         shown = [f"{EPOCH_IMAGES / value:,.0f}" if value else "" for value in values]
         rows.append([key.model, key.precision, TITLES[key.method], *shown, "" if claim.holds else "no"])
-    return markdown_table(["network", "precision", "", "plain loop", "one run", "pack", "to reach", "reached"], rows)
+    return markdown_table(["network", "precision", "", "plain loop", "one run", "pack", "target", "reached"], rows)
 
 
 def packs(results: Path) -> str:
@@ -151,16 +151,16 @@ def overheads(results: Path) -> str:
     for claim in _about(_training(results), OVERHEAD):
         again = watched[_network(claim)]
         shown = _with_ends(claim), _with_ends(again), f"{again.others['by the step']:.3f}"
-        rows.append([_network(claim), *shown, f"≤ {claim.reach:g}{_verdict(claim, again)}"])
+        rows.append([_network(claim), *shown, f"≤ {claim.target:g}{_verdict(claim, again)}"])
     ways = "beside the pass", "beside the pass, in another run", "by the step, in that run"
-    return markdown_table([f"{OVERHEAD}, in packs", *ways, "to reach"], rows)
+    return markdown_table([f"{OVERHEAD}, in packs", *ways, "target"], rows)
 
 
 def _verdict(*claims: Claim) -> str:
     """Medians count; but where one of the ends is past the bound, it may be luck."""
     if not all(claim.holds for claim in claims):
-        return ", **not reached**"
-    is_settled = all(claim.ends and claim.reach and claim.ends[1] <= claim.reach for claim in claims)
+        return ", **missed**"
+    is_settled = all(claim.ends and claim.target and claim.ends[1] <= claim.target for claim in claims)
     return "" if is_settled else ", **not settled**"
 
 
@@ -203,7 +203,7 @@ def evaluation(results: Path) -> str:
     for claim in claims:
         what = ", ".join(part for part in (claim.key.what, claim.key.model, claim.key.precision) if part)
         rows.append([what, claim.key.device, f"{claim.value:.1f}", _bound(claim)])
-    return markdown_table([claims[0].key.setting, "device", "s", "to reach"], rows)
+    return markdown_table([claims[0].key.setting, "device", "s", "target"], rows)
 
 
 def _training(results: Path) -> Path:

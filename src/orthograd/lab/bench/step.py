@@ -23,7 +23,7 @@ from .claim import Claim, Key, interleaved, ratios
 RECIPE: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
 PAPER = "SGD, momentum, weight decay"
 # CPU: ≤ 2.0 over SGD. CUDA: ≤ 2 over torch's fused SGD, ≤ 2.2 inside a CUDA graph.
-REACH = {"cpu": 2.0, "cuda": 2.0, "graph": 2.2}
+TARGET = {"cpu": 2.0, "cuda": 2.0, "graph": 2.2}
 MEBIBYTE = 1 << 20
 
 Shape = tuple[int, ...]
@@ -41,8 +41,8 @@ def step_cost(device: torch.device, *, rounds: int = 15, networks: list[str] | N
             contenders = _contenders(network, device, make, peers=base == PAPER)
             repeated = {name: _repeated(step, 20 if device.type == "cuda" else 1) for name, step in contenders.items()}
             times = ratios(interleaved(repeated, rounds=rounds, settle=settle), "base")
-            reach = REACH[device.type] if base == PAPER else None
-            claims.append(Claim(Key("step", model=network, optimizer=base), times.pop("⊥Grad"), reach, times))
+            target = TARGET[device.type] if base == PAPER else None
+            claims.append(Claim(Key("step", model=network, optimizer=base), times.pop("⊥Grad"), target, times))
     return claims
 
 
@@ -54,7 +54,7 @@ def graph_cost(*, rounds: int = 30, networks: list[str] | None = None) -> list[C
         contenders = _contenders(network, device, bases(device)[PAPER], peers=True)
         replays = {name: _repeated(_captured(step), 20) for name, step in contenders.items()}
         times = ratios(interleaved(replays, rounds=rounds, settle=torch.cuda.synchronize), "base")
-        claims.append(Claim(Key("step in a CUDA graph", model=network), times.pop("⊥Grad"), REACH["graph"], times))
+        claims.append(Claim(Key("step in a CUDA graph", model=network), times.pop("⊥Grad"), TARGET["graph"], times))
     return claims
 
 

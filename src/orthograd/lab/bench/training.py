@@ -21,20 +21,20 @@ from ..data.cifar10 import DEVIATION, MEAN
 from ..gpu.concurrency import Trials, epoch_of_all
 from ..gpu.gpu import GPU
 from ..gpu.slot import Slot
-from ..training.arms import arm_named
 from ..training.batches import Draws, cropped
 from ..training.config import RECIPES, Config
+from ..training.methods import method_named
 from ..training.task import Task, initial_model
 from .claim import CONVOLUTIONS, EPOCH, EPOCH_IMAGES, KERNELS, OVERHEAD, Claim, Key, elapsed, interleaved, ratios
 from .convolutions import convolutions_alone
 from .step import per_tensor_loop
 
-ARMS = "baseline", "orthograd"
+METHODS = "baseline", "orthograd"
 SETS, ROUNDS = 6, 7
 """Sets of concurrent runs that are compared, since what is luck in one, such as where its memory lies, stays as long as
 it does; and turns that each has. If luck alone tells sets apart, the true median is between the ends of six in 31 of 32
 cases."""
-REACH = {
+TARGET = {
     ("resnet18", "tf32"): EPOCH_IMAGES / 30_000,
     ("resnet18", "bf16"): EPOCH_IMAGES / 60_000,
     ("wide_resnet28_10", "bf16"): 0.45,
@@ -73,33 +73,35 @@ KINDS = {
 def training_speed() -> Iterator[Claim]:
     """Seconds for an epoch of a run: concurrent, what ⊥Grad adds where that is fastest, and plain; and by kernels."""
     task = noise()
-    for (model, name), reach in REACH.items():
+    for (model, name), target in TARGET.items():
         config = dataclasses.replace(RECIPE, model=model, precision=name)
         with GPU(name) as gpu:
             trials = Trials(gpu, config, task).seconds_a_run
             size = min(trials, key=trials.__getitem__)
-            sets = sorted((_seconds_by_arm(gpu, config, task, size, turn) for turn in range(SETS)), key=_overhead)
+            sets = sorted((_seconds_by_method(gpu, config, task, size, turn) for turn in range(SETS)), key=_overhead)
             seconds = sets[SETS // 2]  # of the two in the middle, the one in which ⊥Grad costs more
             alone, by_cudnn = (convolutions_alone(config, task, size=size, only_cudnn=each) for each in (False, True))
         for concurrent, each in trials.items():
             yield Claim(epoch_key(config, "baseline", concurrent), each)
-        for arm in ARMS:
+        for method in METHODS:
             is_compared = name == "tf32"
-            plain = {"plain loop": _plain_epoch(dataclasses.replace(config, arm=arm), task)} if is_compared else {}
-            yield Claim(epoch_key(config, arm), seconds[arm], reach, plain)
+            plain = (
+                {"plain loop": _plain_epoch(dataclasses.replace(config, method=method), task)} if is_compared else {}
+            )
+            yield Claim(epoch_key(config, method), seconds[method], target, plain)
         yield Claim(overhead_key(config), _overhead(seconds), 1.03, ends=(_overhead(sets[0]), _overhead(sets[-1])))
         key = Key(CONVOLUTIONS, model=model, precision=name, unit="s a run")
         yield Claim(key, alone, others={"cuDNN": by_cudnn})
-        yield from step_by_kind(dataclasses.replace(config, arm="orthograd"), task)
+        yield from step_by_kind(dataclasses.replace(config, method="orthograd"), task)
 
 
-def epoch_key(config: Config, arm: str, concurrent: int = 0) -> Key:
+def epoch_key(config: Config, method: str, concurrent: int = 0) -> Key:
     """Of the seconds for an epoch: with so many runs at once, or as many as are fastest."""
     return Key(
         EPOCH,
         model=config.model,
         precision=config.precision,
-        method=arm,
+        method=method,
         concurrent=concurrent,
         unit="s a run",
     )
@@ -114,11 +116,11 @@ def _overhead(seconds: dict[str, float]) -> float:
     return float(ratios(seconds, "baseline")["orthograd"])
 
 
-def _seconds_by_arm(gpu: GPU, config: Config, task: Task, size: int, turn: int) -> dict[str, float]:
+def _seconds_by_method(gpu: GPU, config: Config, task: Task, size: int, turn: int) -> dict[str, float]:
     """For an epoch of a run, among new concurrent ones of SGD and among those of ⊥Grad."""
     gpu.drop_slots()
     with ExitStack() as lent:
-        runs = {arm: concurrent_slots(gpu, config, arm, task, size, lent) for arm in turned(ARMS, turn)}
+        runs = {method: concurrent_slots(gpu, config, method, task, size, lent) for method in turned(METHODS, turn)}
         return seconds_in_turns(runs, task)
 
 
@@ -128,14 +130,14 @@ def turned(names: Sequence[str], turn: int) -> list[str]:
     return [*names[first:], *names[:first]]
 
 
-def concurrent_slots(gpu: GPU, config: Config, arm: str, task: Task, size: int, lent: ExitStack) -> list[Slot]:
+def concurrent_slots(gpu: GPU, config: Config, method: str, task: Task, size: int, lent: ExitStack) -> list[Slot]:
     """So many runs, ready to train side by side, until what was lent is given back."""
-    return [lent.enter_context(gpu.slot(dataclasses.replace(config, arm=arm), task)) for _ in range(size)]
+    return [lent.enter_context(gpu.slot(dataclasses.replace(config, method=method), task)) for _ in range(size)]
 
 
 def seconds_in_turns(slots: Mapping[str, list[Slot]], task: Task) -> dict[str, float]:
     """For an epoch of a run by each name, whose concurrent runs take turns with those of the others."""
-    draws = Draws.of(RECIPE, arm_named(RECIPE.arm), len(task.labels), torch.Generator().manual_seed(0))
+    draws = Draws.of(RECIPE, method_named(RECIPE.method), len(task.labels), torch.Generator().manual_seed(0))
     contenders = {name: partial(epoch_of_all, own, draws) for name, own in slots.items()}
     seconds = interleaved(contenders, rounds=ROUNDS, settle=torch.cuda.synchronize)
     return {name: each / len(slots[name]) for name, each in seconds.items()}
@@ -145,7 +147,7 @@ def step_by_kind(config: Config, task: Task) -> Iterator[Claim]:
     """Microseconds of kernels in a step of one run by itself, each kind for itself."""
     with GPU(config.precision) as gpu, gpu.slot(config, task) as slot:
         generator = torch.Generator().manual_seed(0)
-        draws = Draws.of(config, arm_named(config.arm), len(task.labels), generator)
+        draws = Draws.of(config, method_named(config.method), len(task.labels), generator)
         slot.epoch(draws)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             slot.epoch(draws)
@@ -158,7 +160,7 @@ def step_by_kind(config: Config, task: Task) -> Iterator[Claim]:
             KERNELS,
             model=config.model,
             precision=config.precision,
-            method=config.arm,
+            method=config.method,
             part=kind,
             unit="µs",
         )
@@ -207,7 +209,7 @@ def _plain_epoch(config: Config, task: Task) -> float:
     """Seconds for an epoch with a DataLoader, eager steps, and for ⊥Grad a loop over the tensors."""
     model = initial_model(config, task.dataset).cuda()
     optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay)
-    step: Callable[[], object] = per_tensor_loop(optimizer) if config.arm == "orthograd" else optimizer.step
+    step: Callable[[], object] = per_tensor_loop(optimizer) if config.method == "orthograd" else optimizer.step
     workers = min(8, os.cpu_count() or 1)
     loader = DataLoader(
         _OneByOne(task), config.batch_size, shuffle=True, num_workers=workers, pin_memory=True, persistent_workers=True

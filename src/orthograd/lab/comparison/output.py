@@ -19,12 +19,12 @@ from ...statistics import ComparisonTable
 from ..files import replacing, write_text
 from ..jobs.files import canonical_json, read_object
 from ..jobs.record import CONFIG, FAILURE, RECORD
-from ..training.arms import ARMS
 from ..training.config import Config, recipe
+from ..training.methods import METHODS
 from .formats import TITLES, as_csv, latex, markdown, tex
 from .page.document import page
 from .page.runs import FailedRun
-from .pair import ArmPair, verdict
+from .pair import MethodPair, verdict
 from .records import Record, by_severity, store_in, stored_records
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Tables = Mapping[str, ComparisonTable]
 
 
 def write_comparison(
-    pair: ArmPair, names: tuple[str, str], folder: Path, *, failed: Sequence[FailedRun] = ()
+    pair: MethodPair, names: tuple[str, str], folder: Path, *, failed: Sequence[FailedRun] = ()
 ) -> list[Path]:
     """Write report.html, comparison.json, .md, .tex and .csv, and PNG figures; each whole or not at all."""
     tables = pair.tables
@@ -50,13 +50,13 @@ def write_comparison(
     return [*(write_text(folder / name, text) for name, text in texts.items()), *_figures(pair, names, folder)]
 
 
-def _summary(pair: ArmPair, tables: Tables, names: tuple[str, str], failed: Sequence[FailedRun]) -> dict[str, Any]:
-    missing = {"failed": [[run.arm, run.seed] for run in failed]} if failed else {}
+def _summary(pair: MethodPair, tables: Tables, names: tuple[str, str], failed: Sequence[FailedRun]) -> dict[str, Any]:
+    missing = {"failed": [[run.method, run.seed] for run in failed]} if failed else {}
     return {
         "verdict": verdict(tables["clean"], baseline=names[0], candidate=names[1]),
         "seeds": pair.seeds,
         "config": _shared(pair.baseline[0]["config"]),
-        "arms": list(pair.arms),
+        "methods": list(pair.methods),
         "tables": {title: table.as_dict() for title, table in tables.items()},
         **missing,
     }
@@ -80,18 +80,20 @@ def _latex(tables: Tables, names: tuple[str, str], seeds: int) -> str:
     )
 
 
-def _figures(pair: ArmPair, names: tuple[str, str], folder: Path) -> list[Path]:
+def _figures(pair: MethodPair, names: tuple[str, str], folder: Path) -> list[Path]:
     from ...figures.reliability import reliability_figure  # with matplotlib, which takes a while
     from ...figures.severity import severity_figure
 
-    arms = dict(zip(names, (pair.baseline, pair.candidate), strict=True))
+    methods = dict(zip(names, (pair.baseline, pair.candidate), strict=True))
     curves = {
-        name: [ReliabilityCurve.from_dict(record["reliability"]["clean"]) for record in arm]
-        for name, arm in arms.items()
+        name: [ReliabilityCurve.from_dict(record["reliability"]["clean"]) for record in method]
+        for name, method in methods.items()
     }
     written = [_write_figure(folder / "reliability.png", reliability_figure(curves))]
     if pair.is_shifted:
-        by_metric = {metric: {name: by_severity(arm, metric) for name, arm in arms.items()} for metric in SHOWN}
+        by_metric = {
+            metric: {name: by_severity(method, metric) for name, method in methods.items()} for metric in SHOWN
+        }
         written.append(_write_figure(folder / "severity.png", severity_figure(by_metric)))
     return written
 
@@ -104,25 +106,25 @@ def _write_figure(path: Path, figure: Figure) -> Path:
     return path
 
 
-def comparison_page(pair: ArmPair, failed: Sequence[FailedRun] = ()) -> str:
+def comparison_page(pair: MethodPair, failed: Sequence[FailedRun] = ()) -> str:
     """The page as HTML: the same whether `orthograd compare` or `orthograd report` makes it."""
     return page(pair, names=names_of(pair), command=command_of(pair), failed=failed)
 
 
-def names_of(pair: ArmPair) -> tuple[str, str]:
-    """What people call the two arms."""
-    baseline, candidate = (ARMS[arm].title if arm in ARMS else arm for arm in pair.arms)
+def names_of(pair: MethodPair) -> tuple[str, str]:
+    """What people call the two methods."""
+    baseline, candidate = (METHODS[method].title if method in METHODS else method for method in pair.methods)
     return baseline, candidate
 
 
-def command_of(pair: ArmPair) -> str:
+def command_of(pair: MethodPair) -> str:
     """The command line that makes these runs, with the settings that are not those of the data set's recipe."""
-    config = Config.from_dict(dict(pair.baseline[0]["config"]) | {"arm": "baseline", "seed": 0})
+    config = Config.from_dict(dict(pair.baseline[0]["config"]) | {"method": "baseline", "seed": 0})
     usual = recipe(config.dataset).as_dict() | {"dataset": "digits"}
     if config.device == "cuda":
         usual["precision"] = "tf32"
     seeds = {"seeds": len(pair.seeds), "first_seed": pair.seeds[0]}
-    options = seeds | {"baseline": pair.arms[0], "candidate": pair.arms[1]} | config.as_dict()
+    options = seeds | {"baseline": pair.methods[0], "candidate": pair.methods[1]} | config.as_dict()
     known = {"first_seed": 0, "baseline": "baseline", "candidate": "orthograd"} | usual
     words = ["orthograd", "compare"]
     for name, value in options.items():
@@ -133,7 +135,7 @@ def command_of(pair: ArmPair) -> str:
     return shlex.join(words)
 
 
-def print_results(console: Console, pair: ArmPair, folder: Path) -> None:
+def print_results(console: Console, pair: MethodPair, folder: Path) -> None:
     """Test the difference, print it, and write it down."""
     names, failed = names_of(pair), failed_runs(folder / "runs", pair, folder / "report.html")
     for title, table in pair.tables.items():
@@ -152,7 +154,7 @@ def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
     for row in table:
         metric = str(row.metric)
         digits = CONVENTIONS[metric].digits
-        means = [f"{arm.mean:.{digits}f}" for arm in (row.baseline, row.candidate)]
+        means = [f"{method.mean:.{digits}f}" for method in (row.baseline, row.candidate)]
         effect = f"{row.cohens_d.value:+.2f}"
         shown.add_row(
             TITLES[metric], *means, effect, f"{row.corrected_p:.2g}", row.verdict, style=inks.get(row.verdict, "")
@@ -163,21 +165,21 @@ def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
 LONGEST = 300  # signs of an error that a page shows; the file has the rest
 
 
-def failed_runs(store: Path, pair: ArmPair, page: Path) -> list[FailedRun]:
-    """Those that share all but arm and seed with the runs of a pair, in order; their links lead there from the page."""
+def failed_runs(store: Path, pair: MethodPair, page: Path) -> list[FailedRun]:
+    """Failed runs with the settings of a pair, in order; each has a link to its folder from the page."""
     runs, shared = [], _shared(pair.baseline[0]["config"])
     for file in store.glob(f"*/{FAILURE}"):
         if (file.parent / RECORD).exists():  # another process has finished it meanwhile
             continue
         config = read_object(file.parent / CONFIG)
-        if config.get("arm") in pair.arms and _shared(config) == shared:
-            runs.append(FailedRun(config["arm"], config["seed"], _last_line(file), _link(file, page)))
-    return sorted(runs, key=lambda run: (pair.arms.index(run.arm), run.seed))
+        if config.get("method") in pair.methods and _shared(config) == shared:
+            runs.append(FailedRun(config["method"], config["seed"], _last_line(file), _link(file, page)))
+    return sorted(runs, key=lambda run: (pair.methods.index(run.method), run.seed))
 
 
 def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
     """What the runs of a comparison have in common."""
-    return {name: value for name, value in config.items() if name not in ("arm", "seed")}
+    return {name: value for name, value in config.items() if name not in ("method", "seed")}
 
 
 def _last_line(file: Path) -> str:
@@ -200,7 +202,7 @@ def write_pages(
     pairs = _comparisons(records, baseline=baseline, candidate=candidate)
     if not pairs:
         raise ValueError(
-            f"expected two seeds or more of {baseline} and of {candidate or 'another arm'} that share all else, "
+            f"expected two seeds or more of {baseline} and of {candidate or 'another method'} that share all else, "
             f"got {_seen(records)}"
         )
     paths = _paths(_page_names(pairs), _home(folder) if out is None else out)
@@ -221,19 +223,19 @@ def _paths(names: Sequence[str], target: Path) -> list[Path]:
     return [target]
 
 
-def _comparisons(records: Iterable[Record], *, baseline: str, candidate: str | None) -> list[ArmPair]:
-    """The baseline with each other arm (or the one asked for) among runs that share all but arm and seed."""
+def _comparisons(records: Iterable[Record], *, baseline: str, candidate: str | None) -> list[MethodPair]:
+    """The baseline with each other method (or the one asked for) among runs that share all but method and seed."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(canonical_json(_shared(record["config"])), []).append(record)
     pairs = []
     for _, runs in sorted(groups.items()):
-        arms = sorted({str(run["config"]["arm"]) for run in runs} - {baseline})
-        pairs += [ArmPair.if_enough(runs, baseline, arm) for arm in arms if candidate in (None, arm)]
+        methods = sorted({str(run["config"]["method"]) for run in runs} - {baseline})
+        pairs += [MethodPair.if_enough(runs, baseline, method) for method in methods if candidate in (None, method)]
     return [pair for pair in pairs if pair is not None]
 
 
-def _page_names(pairs: Sequence[ArmPair]) -> list[str]:
+def _page_names(pairs: Sequence[MethodPair]) -> list[str]:
     """report.html for one; for several, what sets each apart in its name."""
     if len(pairs) == 1:
         return ["report.html"]
@@ -254,6 +256,9 @@ def _home(folder: Path) -> Path:
 
 
 def _seen(records: Sequence[Record]) -> str:
-    """The arms there are and how many runs each has."""
-    arms = [str(record["config"]["arm"]) for record in records]
-    return ", ".join(f"{arms.count(arm)} of {arm}" for arm in sorted(set(arms))) or "no run with these settings"
+    """The methods there are and how many runs each has."""
+    methods = [str(record["config"]["method"]) for record in records]
+    return (
+        ", ".join(f"{methods.count(method)} of {method}" for method in sorted(set(methods)))
+        or "no run with these settings"
+    )

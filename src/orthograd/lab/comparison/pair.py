@@ -1,4 +1,4 @@
-"""Two arms over seeds, from the records of their runs: pairs of runs, tables, and a verdict."""
+"""Two methods over seeds, from the records of their runs: pairs of runs, tables, and a verdict."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MARGINS = {"top1_accuracy": 1.0}
 
 
 @dataclass(frozen=True)
-class ArmPair:
+class MethodPair:
     """The records of a baseline and of a candidate, one of each for every seed, in the order of the seeds."""
 
     baseline: tuple[Record, ...]
     candidate: tuple[Record, ...]
 
     @classmethod
-    def of(cls, records: Iterable[Record], *, baseline: str, candidate: str) -> ArmPair:
+    def of(cls, records: Iterable[Record], *, baseline: str, candidate: str) -> MethodPair:
         """Pair the runs that share a seed; a seed that has only one of them is left out."""
         pairs = _pairs(records, baseline, candidate)
         if len(pairs) < 2:
@@ -32,20 +32,20 @@ class ArmPair:
         return cls(*zip(*pairs, strict=True))
 
     @classmethod
-    def if_enough(cls, records: Iterable[Record], baseline: str, candidate: str) -> ArmPair | None:
+    def if_enough(cls, records: Iterable[Record], baseline: str, candidate: str) -> MethodPair | None:
         """The same; None where fewer than two seeds have both."""
         pairs = _pairs(records, baseline, candidate)
         return cls(*zip(*pairs, strict=True)) if len(pairs) > 1 else None
 
-    def of_seeds(self, seeds: Collection[int]) -> ArmPair:
+    def of_seeds(self, seeds: Collection[int]) -> MethodPair:
         """The same with some of the seeds alone."""
-        arms = (self.baseline, self.candidate)
-        return ArmPair(*(tuple(run for run in arm if run["config"]["seed"] in seeds) for arm in arms))
+        methods = (self.baseline, self.candidate)
+        return MethodPair(*(tuple(run for run in method if run["config"]["seed"] in seeds) for method in methods))
 
     @property
-    def arms(self) -> tuple[str, str]:
-        """The names of both arms."""
-        return str(self.baseline[0]["config"]["arm"]), str(self.candidate[0]["config"]["arm"])
+    def methods(self) -> tuple[str, str]:
+        """The names of both methods."""
+        return str(self.baseline[0]["config"]["method"]), str(self.candidate[0]["config"]["method"])
 
     @property
     def seeds(self) -> list[int]:
@@ -59,7 +59,7 @@ class ArmPair:
 
     @property
     def is_shifted(self) -> bool:
-        """Whether every run was judged on shifted images too."""
+        """Whether every run was evaluated on shifted images too."""
         return all(image_sets(record) for record in self.records)
 
     @property
@@ -80,9 +80,11 @@ class ArmPair:
     def _table(self, metrics_of: Callable[[Record], Metrics]) -> ComparisonTable:
         known = {}
         for name in TITLES:
-            arms = tuple([metrics_of(record)[name] for record in arm] for arm in (self.baseline, self.candidate))
-            if all(is_number(value) for arm in arms for value in arm):
-                known[name] = (arms[0], arms[1])
+            methods = tuple(
+                [metrics_of(record)[name] for record in method] for method in (self.baseline, self.candidate)
+            )
+            if all(is_number(value) for method in methods for value in method):
+                known[name] = (methods[0], methods[1])
         better = {name: CONVENTIONS[name].better for name in known}
         margins = {name: margin for name, margin in MARGINS.items() if name in known}
         return compare_table(known, better=better, margins=margins)
@@ -112,13 +114,13 @@ def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
 
 
 def _pairs(records: Iterable[Record], baseline: str, candidate: str) -> list[tuple[Record, Record]]:
-    """The runs of seeds that both arms have, by seed."""
-    by_arm: dict[str, dict[int, Record]] = {baseline: {}, candidate: {}}
+    """The runs of seeds that both methods have, by seed."""
+    by_method: dict[str, dict[int, Record]] = {baseline: {}, candidate: {}}
     for record in records:
-        if record["config"]["arm"] in by_arm:
-            by_arm[record["config"]["arm"]][record["config"]["seed"]] = record
-    seeds = sorted(by_arm[baseline].keys() & by_arm[candidate].keys())
-    pairs = [(by_arm[baseline][seed], by_arm[candidate][seed]) for seed in seeds]
+        if record["config"]["method"] in by_method:
+            by_method[record["config"]["method"]][record["config"]["seed"]] = record
+    seeds = sorted(by_method[baseline].keys() & by_method[candidate].keys())
+    pairs = [(by_method[baseline][seed], by_method[candidate][seed]) for seed in seeds]
     _require_alike([record for pair in pairs for record in pair])
     return pairs
 
@@ -128,7 +130,7 @@ def _require_alike(records: Sequence[Record]) -> None:
     for record in records:
         if words := difference(fingerprint_of(records[0]), fingerprint_of(record)):
             one, other = (
-                f"{each['hash']} ({each['config']['arm']}, seed {each['config']['seed']})"
+                f"{each['hash']} ({each['config']['method']}, seed {each['config']['seed']})"
                 for each in (records[0], record)
             )
             raise ValueError(

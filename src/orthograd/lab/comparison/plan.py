@@ -16,23 +16,23 @@ from ..jobs.record import CONFIG, SAME_EACH_TIME, Fingerprint, difference, finge
 from ..jobs.store import RunFolder, Store
 from ..runs.prediction import check_shifts
 from ..runs.run import device_of, training
-from ..training.arms import arm_named
 from ..training.config import Config
 from ..training.fingerprint import fingerprint
+from ..training.methods import method_named
 from ..training.task import Task, initial_model
 
 TRIAL = 8  # images
 TIMED = 4  # batches
 
 
-def planned(base: Config, seeds: range, arms: tuple[str, str], store: Store) -> tuple[Grid, Fingerprint]:
+def planned(base: Config, seeds: range, methods: tuple[str, str], store: Store) -> tuple[Grid, Fingerprint]:
     """Seed by seed, so that pairs are complete early; and what their data and network are, each run's the same.
 
     What cannot be trained, or not beside the runs that are there, is refused before anything starts.
     """
-    if arms[0] == arms[1]:
-        raise ValueError(f"expected two different arms, got {arms[0]} twice")
-    configs = [dataclasses.replace(base, arm=arm, seed=seed) for seed in seeds for arm in arms]
+    if methods[0] == methods[1]:
+        raise ValueError(f"expected two different methods, got {methods[0]} twice")
+    configs = [dataclasses.replace(base, method=method, seed=seed) for seed in seeds for method in methods]
     now, again = (trial(config) for config in configs[:2])
     if words := difference(now, again):
         raise ValueError(
@@ -45,7 +45,7 @@ def planned(base: Config, seeds: range, arms: tuple[str, str], store: Store) -> 
 
 def trial(config: Config) -> Fingerprint:
     """Refuse what cannot be trained, before anything is; what it would be."""
-    arm_named(config.arm)
+    method_named(config.method)
     task = Task.of(config)
     model, images = initial_model(config, task.dataset), task.dataset.normalised(task.images[:TRIAL])
     for name, parameter in model.named_parameters():
@@ -74,7 +74,7 @@ def _logits(config: Config, model: torch.nn.Module, images: torch.Tensor, classe
 
 
 def _require_same_as_before(config: Config, store: Store, now: Fingerprint) -> None:
-    """Refuse where runs that share all but arm and seed, finished or begun, have another network or other data."""
+    """Refuse where runs that share all but method and seed, finished or begun, have another network or other data."""
     shared = _shared(config.as_dict())
     for path in sorted(store.folder.glob(f"*/{CONFIG}")):
         before: Fingerprint = {}
@@ -90,7 +90,7 @@ def _require_same_as_before(config: Config, store: Store, now: Fingerprint) -> N
 
 
 def _shared(config: dict[str, Any]) -> dict[str, Any]:
-    return config | {"arm": None, "seed": None}
+    return config | {"method": None, "seed": None}
 
 
 def _known(run: RunFolder) -> Fingerprint:

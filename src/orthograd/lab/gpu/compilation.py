@@ -9,12 +9,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from ..training.arms import Arm
 from ..training.config import Config
+from ..training.methods import Method
 from ..training.steps import loss
 
 Network = Callable[[Tensor], Tensor]
-Compute = Callable[[Network, Tensor, Tensor, Arm], Tensor]
+Compute = Callable[[Network, Tensor, Tensor, Method], Tensor]
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
 FORMS = 256
@@ -30,17 +30,17 @@ def forward_and_loss(config: Config, *, is_compiled: bool) -> Compute:
     """The loss of a batch, to be differentiated; compiled where a compiler is at hand."""
     name = config.precision
 
-    def plain(model: Network, images: Tensor, targets: Tensor, arm: Arm) -> Tensor:
+    def plain(model: Network, images: Tensor, targets: Tensor, method: Method) -> Tensor:
         with autocast(name):
             logits = model(images)
-        return loss(arm, logits.float(), targets)
+        return loss(method, logits.float(), targets)
 
     if not is_compiled:
         return plain
     fused = _compiled_loss(name)
 
-    def compiled(model: Network, images: Tensor, targets: Tensor, arm: Arm) -> Tensor:
-        return fused(model, images, targets, arm.smoothing, arm.focus)
+    def compiled(model: Network, images: Tensor, targets: Tensor, method: Method) -> Tensor:
+        return fused(model, images, targets, method.smoothing, method.focus)
 
     return _or_plain(compiled, plain)
 
@@ -70,12 +70,12 @@ def _not_compiled() -> tuple[type[Exception], ...]:
 
 @lru_cache  # of the process, as what torch.compile keeps is: it compiles a function anew when that is made anew
 def _compiled_loss(name: str) -> Callable[[Network, Tensor, Tensor, float, float], Tensor]:
-    """One for each precision: arms with the same loss, and all networks of a kind, share what it compiles."""
+    """One for each precision: methods with the same loss, and all networks of a kind, share what it compiles."""
 
     def compute(model: Network, images: Tensor, targets: Tensor, smoothing: float, focus: float) -> Tensor:
         with autocast(name):
             logits = model(images)
-        return loss(Arm("", "", smoothing=smoothing, focus=focus), logits.float(), targets)
+        return loss(Method("", "", smoothing=smoothing, focus=focus), logits.float(), targets)
 
     return _compiled(compute)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..training.arms import arm_named
 from ..training.batches import Draws
 from ..training.config import Config
+from ..training.methods import method_named
 from ..training.task import Task
 from .slot import Slot, is_full
 
@@ -64,7 +64,7 @@ class Trials:
     def _seconds(self, slots: list[Slot]) -> float:
         """For an epoch of each slot, all at once; the best of some, since the first ones warm up, until two agree."""
         config, task = self._config, self._task
-        draws = Draws.of(config, arm_named(config.arm), len(task.labels), torch.Generator().manual_seed(0))
+        draws = Draws.of(config, method_named(config.method), len(task.labels), torch.Generator().manual_seed(0))
         times: list[float] = []
         while len(times) < 2 or (len(times) < MOST and times[1] > AGREED * times[0]):
             times = sorted([*times, epoch_of_all(slots, draws)])

@@ -109,7 +109,7 @@ class GPU:
                     except RuntimeError as error:
                         if not is_full(error) or (is_last and not (waits and lent)):
                             raise
-                    self.drop_slots()  # of other arms, perhaps: then there is room
+                    self.drop_slots()  # of other methods, perhaps: then there is room
             with self._changed:  # not while setting up is held, which those that are to come back need as well
                 while self._returned == returned:
                     self._changed.wait()

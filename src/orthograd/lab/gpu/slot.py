@@ -20,10 +20,10 @@ from torch.optim import Optimizer
 from ...engine.compilation import compiled_ahead
 from ...options import Options
 from ..data import Dataset
-from ..training.arms import arm_named
 from ..training.batches import Draws, byte_table, in_one_launch, prepared
 from ..training.config import Config
 from ..training.layers import confined_to
+from ..training.methods import method_named
 from ..training.steps import one_hot, optimizer_of, rate_of
 from ..training.task import Task, initial_model
 from .compilation import forward_and_loss
@@ -41,7 +41,7 @@ class Slot:
     def __init__(self, config: Config, task: Task) -> None:
         if not torch.cuda.is_available():
             raise ValueError("expected a GPU for device cuda, got a machine or a PyTorch without one")
-        self._config, self._arm = config, arm_named(config.arm)
+        self._config, self._method = config, method_named(config.method)
         self.stream = torch.cuda.Stream()
         self.model = network_on_gpu(config, task.dataset)
         if any(isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p for layer in self.model.modules()):
@@ -114,7 +114,7 @@ class Slot:
 
     def _step_of(self, count: int) -> tuple[_Step, Callable[[], None]]:
         """Where a step with so many images has its batch, and what it does."""
-        draws = Draws.of(self._config, self._arm, count, torch.Generator())
+        draws = Draws.of(self._config, self._method, count, torch.Generator())
         images, targets = self._prepared(draws.to(self._images.device))  # its kernel is compiled while nothing else is
         step = _Step(images.clone(memory_format=torch.channels_last).to(self._dtype), targets)
         # The last, smaller batch of an epoch is not worth a compilation; nor is a network that has kernels of its own.
@@ -123,7 +123,7 @@ class Slot:
 
         def take() -> None:
             self._forget_gradients()
-            value = compute(self._half or self.model, step.images, step.targets, self._arm)
+            value = compute(self._half or self.model, step.images, step.targets, self._method)
             value.backward()  # type: ignore[no-untyped-call]
             self._step()
             self._total.add_(value.detach(), alpha=count)
@@ -209,13 +209,13 @@ def optimizer_on_gpu(config: Config, model: nn.Module, copies: Mapping[Tensor, T
 
     ``copies`` are weights in fewer bits, which only such an optimizer takes care of.
     """
-    arm, parameters = arm_named(config.arm), [*model.parameters()]
-    options = None if arm.orthogonal is None else Options(**arm.orthogonal)
+    method, parameters = method_named(config.method), [*model.parameters()]
+    options = None if method.orthogonal is None else Options(**method.orthogonal)
     is_dense = not any(getattr(layer, "sparse", False) for layer in model.modules())
-    is_plain = config.optimizer == "sgd" and is_dense and not arm.decayed
+    is_plain = config.optimizer == "sgd" and is_dense and not method.decayed
     if not is_plain or not FusedSGD.serves(parameters, options, config.momentum):
         return optimizer_of(config, model)
-    where = confined_to(model, arm.only) if arm.only else None
+    where = confined_to(model, method.only) if method.only else None
     rate, momentum, decay = rate_of(config), config.momentum, config.weight_decay
     return FusedSGD(parameters, rate, momentum, decay, options=options, where=where, copies=copies)
 

@@ -1,4 +1,4 @@
-"""Records that travel with the source: all runs of a setting and an arm in one small file, whole and checked.
+"""Records that travel with the source: all runs of a setting and a method in one small file, whole and checked.
 
 Many records of one shape are columns there: every name once, then a list with a value for each run. Nothing is lost.
 """
@@ -19,9 +19,9 @@ FORMATS = "runs of orthograd as columns, 1", "runs of orthograd as columns, 2"
 Record = Mapping[str, Any]
 
 
-def bundle_path(folder: Path, setting: str, arm: str) -> Path:
-    """Where the runs of a setting and an arm lie."""
-    return folder / f"{setting}-{arm}.json"
+def bundle_path(folder: Path, setting: str, method: str) -> Path:
+    """Where the runs of a setting and a method lie."""
+    return folder / f"{setting}-{method}.json"
 
 
 def write_bundle(path: Path, records: Iterable[Record]) -> Path:

@@ -26,7 +26,7 @@ JsonObject = dict[str, Any]
 def config_hash(config: JsonObject) -> str:
     """First 16 hex digits of the SHA-256 of the config's canonical JSON.
 
-    >>> config_hash({"arm": "sgd", "seed": 1}) == config_hash({"seed": 1, "arm": "sgd"})
+    >>> config_hash({"method": "sgd", "seed": 1}) == config_hash({"seed": 1, "method": "sgd"})
     True
     >>> config_hash({"seed": 1}) == config_hash({"seed": 1.0})
     False

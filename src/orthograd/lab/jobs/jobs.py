@@ -27,9 +27,9 @@ class Plan:
 class Grid(Sequence[JsonObject]):
     """An ordered list of configs, no two of them equal.
 
-    >>> grid = Grid.product({"epochs": 3}, arm=["sgd", "orthograd"], seed=[0, 1])
+    >>> grid = Grid.product({"epochs": 3}, method=["sgd", "orthograd"], seed=[0, 1])
     >>> len(grid), grid[1]
-    (4, {'epochs': 3, 'arm': 'sgd', 'seed': 1})
+    (4, {'epochs': 3, 'method': 'sgd', 'seed': 1})
     """
 
     def __init__(self, configs: Iterable[JsonObject]) -> None:

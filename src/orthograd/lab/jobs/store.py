@@ -22,10 +22,10 @@ class Store:
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> store = Store(folder.name)
-    >>> run = store.get({"arm": "sgd", "seed": 0})
+    >>> run = store.get({"method": "sgd", "seed": 0})
     >>> with run.claim() as is_ours:
     ...     _ = run.finish({"metrics": {"loss": 0.5}})
-    >>> [(record["config"]["arm"], record["metrics"]) for record in store.runs()]
+    >>> [(record["config"]["method"], record["metrics"]) for record in store.runs()]
     [('sgd', {'loss': 0.5})]
     >>> folder.cleanup()
     """

@@ -119,7 +119,7 @@ def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = No
     return y, mean, scale
 
 
-def judged(layer: nn.Conv2d, norm: nn.Module, x: Tensor, plus: Tensor | None, *, relu: bool) -> Tensor | None:
+def evaluated(layer: nn.Conv2d, norm: nn.Module, x: Tensor, plus: Tensor | None, *, relu: bool) -> Tensor | None:
     """relu(norm(conv(x)) + plus), or without ReLU, in one launch; None if that is not how the norm goes."""
     weight = _weight_of(layer, x)
     y, tile = _placed(x, weight, layer.stride[0])

@@ -30,7 +30,7 @@ def fused_norm(
 ) -> tuple[Tensor, Tensor]:
     """relu(norm(x) + plus) or norm(x) + plus, twice: the gradients of both are added up in the kernels."""
     if not norm.training:
-        _, y = _judged(norm, x, plus, relu=relu, sums=False)
+        _, y = _evaluated(norm, x, plus, relu=relu, sums=False)
         return y, y
     _count(norm)
     return _Norm.apply(x, plus, norm.weight, norm.bias, norm, relu, statistics)  # type: ignore[no-untyped-call, no-any-return]
@@ -39,12 +39,14 @@ def fused_norm(
 def fused_sum_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> tuple[Tensor, Tensor]:
     """The sum x + plus, and relu(norm(x + plus))."""
     if not norm.training:
-        return _judged(norm, x, plus, relu=True, sums=plus is not None)
+        return _evaluated(norm, x, plus, relu=True, sums=plus is not None)
     _count(norm)
     return _SumNorm.apply(x, plus, norm.weight, norm.bias, norm)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def _judged(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, sums: bool) -> tuple[Tensor, Tensor]:
+def _evaluated(
+    norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, sums: bool
+) -> tuple[Tensor, Tensor]:
     """What is normalised, with plus where it sums, and what comes out by the running statistics: one launch."""
     plus, y, total = _alike(plus, x), torch.empty_like(x), torch.empty_like(x) if sums else x
     tile = _tile(CHANGED, x.shape[1])

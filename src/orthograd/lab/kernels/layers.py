@@ -66,11 +66,11 @@ def walked(layers: nn.Sequential, x: Tensor, plus: Tensor | None = None, *, relu
 def convolved_norm_relu(
     layer: nn.Module, norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True
 ) -> Ways:
-    """relu(norm(conv(x)) + plus), or the same without ReLU: in one launch where the kernels judge."""
+    """relu(norm(conv(x)) + plus), or the same without ReLU: in one launch where the kernels evaluate."""
     if not torch.is_grad_enabled() and is_convolution_fused(layer, x) and not is_stem(layer):
-        from .fused_convolution import judged
+        from .fused_convolution import evaluated
 
-        all_of_it = judged(layer, norm, x, plus, relu=relu)
+        all_of_it = evaluated(layer, norm, x, plus, relu=relu)
         if all_of_it is not None:
             return all_of_it, all_of_it
     y, statistics = convolved(layer, x, norm)

@@ -3,7 +3,7 @@
 Images lie with their channels last, so a layer's values are a matrix of pixels by channels. A first launch adds up each
 channel: every thread block the pixels of a stretch, and the last one to end adds up the stretches, in a fixed order
 whoever is last. A second launch goes over all values with the sums of the first one. By hand, since the compiler needs
-three launches each way, and few of them fill a GPU. A network that is judged knows its statistics: then the second
+three launches each way, and few of them fill a GPU. A network that is evaluated knows its statistics: then the second
 launch is all, and adds up what is to be normalised as well.
 """
 

@@ -19,10 +19,10 @@ from ..gpu.gpu import GPU
 from ..gpu.slot import make_kernels, network_on_gpu
 from ..jobs.files import JsonObject
 from ..jobs.record import SAME_EACH_TIME, Fingerprint, difference
-from ..training.arms import arm_named
 from ..training.config import Config
 from ..training.fingerprint import fingerprint
 from ..training.loop import Keeper, Report, Trained, train_by
+from ..training.methods import method_named
 from ..training.steps import EagerSteps, Steps, loss, one_hot
 from ..training.task import Task, initial_model
 from .evaluation import BINS, Helpers, evaluation_by
@@ -139,13 +139,13 @@ def _diagnosed(
     one_at_a_time: AbstractContextManager[object],
     repeated: Callable[[Pass], Pass],
 ) -> dict[str, Any]:
-    rows, arm = chosen_samples(len(task.labels)), arm_named(config.arm)
+    rows, method = chosen_samples(len(task.labels)), method_named(config.method)
     start = initial_model(config, task.dataset).to(config.device)
     images = task.dataset.normalised(task.images[rows].to(config.device))
     targets = one_hot(task)[rows].to(config.device)
     with one_at_a_time, autocast(config.precision):
         return recorded_diagnosis(
-            start, model, lambda logits, wanted: loss(arm, logits, wanted), images, targets, repeated=repeated
+            start, model, lambda logits, wanted: loss(method, logits, wanted), images, targets, repeated=repeated
         )
 
 

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from ...engine.compilation import has_triton
 from ..data import Dataset
-from .arms import Arm
 from .config import Config
+from .methods import Method
 
 PADDING = 4
 VALUES = 1024  # of a program
@@ -40,16 +40,16 @@ class Draws:
     """The seed of what the network draws itself, such as dropout."""
 
     @classmethod
-    def of(cls, config: Config, arm: Arm, count: int, generator: torch.Generator) -> Draws:
-        """The next epoch of ``count`` images; every arm of a seed has the same order, crops and flips."""
+    def of(cls, config: Config, method: Method, count: int, generator: torch.Generator) -> Draws:
+        """The next epoch of ``count`` images; every method of a seed has the same order, crops and flips."""
         rows = torch.randperm(count, generator=generator)
-        noise = int(torch.randint(2**62, (), generator=generator))  # for what this arm alone draws
+        noise = int(torch.randint(2**62, (), generator=generator))  # for what this method alone draws
         offsets = is_flipped = partners = shares = None
         if config.augmentation == "crop_flip":
             offsets = torch.randint(2 * PADDING + 1, (count, 2), generator=generator)
             is_flipped = torch.rand(count, generator=generator) < 0.5
-        if arm.mixing:
-            partners, shares = _mixtures(count, config.batch_size, arm.mixing, torch.Generator().manual_seed(noise))
+        if method.mixing:
+            partners, shares = _mixtures(count, config.batch_size, method.mixing, torch.Generator().manual_seed(noise))
         return cls(rows, offsets, is_flipped, partners, shares, noise)
 
     def part(self, start: int, stop: int) -> Draws:

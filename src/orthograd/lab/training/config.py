@@ -29,7 +29,7 @@ class Config:
     """
 
     seed: int = 0
-    arm: str = "baseline"
+    method: str = "baseline"
     dataset: str = "digits"
     model: str = "cnn"
     labels_per_class: int = 10
@@ -64,8 +64,8 @@ class Config:
 
     @property
     def network(self) -> Config:
-        """What it shares with runs of other arms, seeds and lengths: what a GPU has to make room for."""
-        return replace(self, arm="baseline", seed=0, epochs=1)
+        """What it shares with runs of other methods, seeds and lengths: what a GPU has to make room for."""
+        return replace(self, method="baseline", seed=0, epochs=1)
 
     def rate_in(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0: all steps of an epoch have the same.
@@ -88,7 +88,7 @@ class Config:
     def from_dict(cls, data: Mapping[str, Any]) -> Config:
         """The config that gave this data; what is unknown or of another kind raises.
 
-        >>> Config.from_dict({"seed": 3, "arm": "orthograd"}).seed
+        >>> Config.from_dict({"seed": 3, "method": "orthograd"}).seed
         3
         """
         known, kinds = {field.name for field in fields(cls)}, get_type_hints(cls)

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..jobs.record import difference
-from .arms import arm_named
 from .batches import Draws
 from .config import Config
 from .fingerprint import fingerprint
+from .methods import method_named
 from .steps import EagerSteps, Steps, set_rate
 from .task import Task
 
@@ -75,7 +75,7 @@ def train_by(
         keeper: Where checkpoints are kept.
         report: Told of each epoch. Whatever it raises stops the run, and nothing is lost.
     """
-    arm, order = arm_named(config.arm), torch.Generator().manual_seed(config.seed)
+    method, order = method_named(config.method), torch.Generator().manual_seed(config.seed)
     losses, earlier = list[float](), list[Stretch]()
     last = keeper.load_checkpoint() if keeper else None
     start = fingerprint(config, task.dataset) if keeper else {}
@@ -96,7 +96,7 @@ def train_by(
     kept = time.monotonic()
     while len(losses) < config.epochs:
         set_rate(steps.optimizer, config.rate_in(len(losses)))
-        losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
+        losses.append(steps.epoch(Draws.of(config, method, len(task.labels), order)))
         if not math.isfinite(losses[-1]):
             raise ArithmeticError(
                 f"training diverged: the loss of epoch {len(losses)} is {losses[-1]}, "

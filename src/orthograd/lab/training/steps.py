@@ -13,23 +13,23 @@ from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 
 from ...optimizer import attach
-from .arms import Arm, arm_named
 from .batches import Draws, prepared
 from .config import Config
 from .layers import confined_to, decay_groups
+from .methods import Method, method_named
 from .task import Task, initial_model, seeded
 
 
-def loss(arm: Arm, logits: Tensor, targets: Tensor) -> Tensor:
+def loss(method: Method, logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy with the targets' probabilities, these smoothed, or with sure samples counting (1 − p)^focus less.
 
     References: Szegedy et al., "Rethinking the Inception Architecture", 2016; Lin et al., "Focal Loss", 2017,
     and Mukhoti et al., "Calibrating Deep Neural Networks using Focal Loss", 2020.
     """
-    if arm.focus:
+    if method.focus:
         log_p = logits.log_softmax(1)
-        return -(targets * (1 - log_p.exp()).pow(arm.focus) * log_p).sum(1).mean()
-    return functional.cross_entropy(logits, targets, label_smoothing=arm.smoothing)
+        return -(targets * (1 - log_p.exp()).pow(method.focus) * log_p).sum(1).mean()
+    return functional.cross_entropy(logits, targets, label_smoothing=method.smoothing)
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
@@ -44,14 +44,14 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
     """The base optimizer, made orthogonal where the method says so."""
     on_gpu, decay, rate = config.device == "cuda", config.weight_decay, rate_of(config)
-    arm = arm_named(config.arm)
-    groups = decay_groups(model, arm.decayed) if arm.decayed else [*model.parameters()]
+    method = method_named(config.method)
+    groups = decay_groups(model, method.decayed) if method.decayed else [*model.parameters()]
     if config.optimizer == "sgd":
         optimizer: Optimizer = SGD(groups, rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
     else:
         optimizer = AdamW(groups, rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
-    if arm.orthogonal is not None:
-        attach(optimizer, **arm.orthogonal, where=confined_to(model, arm.only) if arm.only else None)
+    if method.orthogonal is not None:
+        attach(optimizer, **method.orthogonal, where=confined_to(model, method.only) if method.only else None)
     return optimizer
 
 
@@ -80,7 +80,7 @@ class EagerSteps:
     def __init__(self, config: Config, task: Task) -> None:
         if config.device != "cpu":
             raise ValueError(f"expected device cpu for a run without an open GPU, got {config.device}")
-        self._config, self._task, self._arm = config, task, arm_named(config.arm)
+        self._config, self._task, self._method = config, task, method_named(config.method)
         self._targets = one_hot(task)
         self.model = initial_model(config, task.dataset).train()
         self.optimizer = optimizer_of(config, self.model)
@@ -96,7 +96,7 @@ class EagerSteps:
             part = draws.part(start, start + size)
             images, wanted = prepared(self._task.dataset, self._task.images, self._targets, part, size)
             self.optimizer.zero_grad()
-            value = loss(self._arm, self.model(images), wanted)
+            value = loss(self._method, self.model(images), wanted)
             value.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             total += float(value.detach()) * len(wanted)

@@ -25,7 +25,7 @@ _GLOBAL_RANDOM_NUMBERS = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a seed learns from and is evaluated on: the same for every arm, so that runs of a seed are pairs."""
+    """What a seed learns from and is evaluated on: the same for every method, so that runs of a seed are pairs."""
 
     dataset: Dataset
     images: Tensor
@@ -67,7 +67,7 @@ def check_names(config: Config) -> None:
 
 
 def initial_model(config: Config, data: Dataset) -> nn.Module:
-    """The network before training, which depends on the seed and not on the arm."""
+    """The network before training, which depends on the seed and not on the method."""
     make = function_named(config.model, MODELS, "a model")
     with seeded(config.seed):
         model = make(data.shape, data.classes)

@@ -1,4 +1,4 @@
-"""The whole document: what was run, how it is judged, each experiment, what follows; and the files that it makes."""
+"""The whole document: what was run, how it is evaluated, each experiment, what follows; and the files that it makes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...lab.comparison.pair import ArmPair
+from ...lab.comparison.pair import MethodPair
 from ...lab.files import write_text
 from ...lab.jobs.bundles import bundle_path
 from ..evidence import Evidence, minutes_of
@@ -24,9 +24,9 @@ RULE = (
     "**A mean is reproduced** if the paper's number lies where a mean of the paper's number of seeds should fall, "
     "given our seeds: x̄ ± t s √(1/n + 1/m), 95 %, widened by the paper's rounding, with x̄ and s of our n seeds and m "
     "seeds of the paper. Where the paper calls the difference significant (p ≤ 0.05), ours must have its sign as well.",
-    "**Same direction, different size**: outside that range, but our difference between the arms has the sign of the "
-    "paper's. **No difference in either, different size**: it has not, but neither of us finds a difference by the "
-    "paper's own test.",
+    "**Same direction, different size**: outside that range, but our difference between the methods has the "
+    "paper's sign. **No difference in either, different size**: it has not, but neither of us finds a difference by "
+    "the paper's own test.",
     "**Not reproduced**: anything else.",
     "**An effect size is reproduced** if both d differ by no more than their 95 % intervals, added in squares, allow, "
     "and the finding about the difference is the same. Where the paper prints p without d, d is the one that p stands "
@@ -35,10 +35,10 @@ RULE = (
     "One in twenty true numbers falls outside a 95 % range. The verdicts are not corrected for being many.",
 )
 STATISTICS = (
-    "Differences are first − second arm. *As the paper did*: Cohen's d with the normal interval, and the independent "
-    "t-test. *As it should be*: runs of a seed share their images, initial weights and batches, so differences are "
-    "taken by pairs; p is corrected by Holm's rule for the rows of a table, or of an arm in it; and that accuracy is "
-    "unchanged is tested as equality within one point, for no significant difference is no equality."
+    "Differences are first − second method. *As the paper did*: Cohen's d with the normal interval, and the "
+    "independent t-test. *As it should be*: runs of a seed share their images, initial weights and batches, so differences "
+    "are taken by pairs; p is corrected by Holm's rule for the rows of a table, or of a method in it; and that "
+    "accuracy is unchanged is tested as equality within one point, for no significant difference is no equality."
 )
 
 SHIFTED = (
@@ -70,7 +70,7 @@ def _contents(evidence: Evidence, records: str | None) -> Iterator[Block]:
         "does before its first run is in no clock, nor what some runs did before they were stopped and resumed (newer "
         "records tell that): they are a little too few." + _whole(evidence)
     )
-    yield Heading(2, "How it is judged")
+    yield Heading(2, "How it is evaluated")
     yield Items(RULE)
     yield Words(STATISTICS)
     yield Words(SHIFTED)
@@ -115,17 +115,17 @@ def _whole(evidence: Evidence) -> str:
 
 def _links(experiment: Experiment, evidence: Evidence, records: str | None) -> str:
     known = [
-        (setting, arm)
+        (setting, method)
         for setting in experiment.settings(evidence.scale)
-        for arm in experiment.arms
-        if evidence.arm(experiment, arm, setting=setting)
+        for method in experiment.methods
+        if evidence.method(experiment, method, setting=setting)
     ]
     if records is None or not known:
         return "–"
     return ", ".join(
-        f"[{arm}{'' if setting == experiment.setting else f', {SETTINGS[setting].precision}'}]"
-        f"({bundle_path(Path(records), setting, arm).as_posix()})"
-        for setting, arm in known
+        f"[{method}{'' if setting == experiment.setting else f', {SETTINGS[setting].precision}'}]"
+        f"({bundle_path(Path(records), setting, method).as_posix()})"
+        for setting, method in known
     )
 
 
@@ -144,30 +144,30 @@ def _when(evidence: Evidence) -> Iterator[Block]:
     """What the records show of ⊥Grad, setting by setting, without a word more."""
     lines: dict[tuple[str, str, str], str] = {}
     for experiment in (each for each in EXPERIMENTS.values() if is_begun(each, evidence)):
-        for arm in experiment.arms[1:]:
-            pair = evidence.pair(experiment, arm)
+        for method in experiment.methods[1:]:
+            pair = evidence.pair(experiment, method)
             if pair is not None:  # the first experiment of a setting that has the pair has the most seeds
                 rows = _rows_of(experiment, pair, evidence)
-                lines.setdefault((experiment.setting, *pair.arms), _in_short(experiment, arm, pair, rows))
+                lines.setdefault((experiment.setting, *pair.methods), _in_short(experiment, method, pair, rows))
     yield Items(tuple(lines.values()) or ("No records yet, so nothing can be said.",))
 
 
-def _rows_of(experiment: Experiment, pair: ArmPair, evidence: Evidence) -> list[str]:
+def _rows_of(experiment: Experiment, pair: MethodPair, evidence: Evidence) -> list[str]:
     """What the experiment's own table corrects over, so that the summary says what that table says."""
     answer, usual = answer_of(experiment, evidence), shown("clean")
-    if answer is None or answer.pair is None or answer.pair.arms != pair.arms:
+    if answer is None or answer.pair is None or answer.pair.methods != pair.methods:
         return usual
     rows = [row.quantity for row in answer.section.rows]
     return rows if {"clean.ece", "clean.top1_accuracy"} <= set(rows) else usual
 
 
-def _in_short(experiment: Experiment, arm: str, pair: ArmPair, rows: list[str]) -> str:
-    """One arm against the first, in a line."""
+def _in_short(experiment: Experiment, method: str, pair: MethodPair, rows: list[str]) -> str:
+    """One method against the first, in a line."""
     clean = differences_of(pair, rows)
     ece, accuracy = clean["clean.ece"], clean["clean.top1_accuracy"]
     return (
-        f"{experiment.title}, {name_of(experiment, arm)} against {names_of(experiment)[0]}, {len(pair.seeds)} seeds: "
-        f"ECE {ece.baseline.mean:.3f} → {ece.candidate.mean:.3f} ({ece.verdict}), "
+        f"{experiment.title}, {name_of(experiment, method)} against {names_of(experiment)[0]}, {len(pair.seeds)} "
+        f"seeds: ECE {ece.baseline.mean:.3f} → {ece.candidate.mean:.3f} ({ece.verdict}), "
         f"accuracy {accuracy.baseline.mean:.2f} → {accuracy.candidate.mean:.2f} % ({accuracy.verdict})."
     )
 

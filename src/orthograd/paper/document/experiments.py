@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
-from ...lab.comparison.pair import ArmPair
-from ...lab.training.arms import ARMS
+from ...lab.comparison.pair import MethodPair
+from ...lab.training.methods import METHODS
 from ..evidence import Evidence, values_of
 from ..plan import EXPERIMENTS, NETWORKS, PAIR, SETTINGS, Experiment
 from ..verdicts.claims import number_of, oddities_of, sections
 from ..verdicts.numbers import Answer, differences_of
 from ..verdicts.statements import checked
 from .blocks import Block, Heading, Items, Picture, Words, table
-from .figures import A_FEW, OVER_SEVERITY, arms_picture, reliability_picture, severity_picture
+from .figures import A_FEW, OVER_SEVERITY, methods_picture, reliability_picture, severity_picture
 from .precision import NAMES as PRECISIONS
 from .precision import precision_part
 from .readings import other_readings
@@ -38,7 +38,9 @@ def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     yield Heading(3, experiment.title)
     yield Words(f"{experiment.question} {_state(experiment, evidence)}")
     if experiment.in_other_precisions:
-        yield from precision_part(experiment, evidence, {arm: name_of(experiment, arm) for arm in experiment.arms})
+        yield from precision_part(
+            experiment, evidence, {method: name_of(experiment, method) for method in experiment.methods}
+        )
         return
     answer = answer_of(experiment, evidence)
     if answer is not None:
@@ -55,12 +57,12 @@ def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
 
 def is_begun(experiment: Experiment, evidence: Evidence) -> bool:
     """Whether it has runs of its own: SGD and ⊥Grad in the same setting may be there for another experiment."""
-    own = [arm for arm in experiment.arms if arm not in PAIR] or experiment.arms
-    return any(evidence.arm(experiment, arm) for arm in own)
+    own = [method for method in experiment.methods if method not in PAIR] or experiment.methods
+    return any(evidence.method(experiment, method) for method in own)
 
 
 def answer_of(experiment: Experiment, evidence: Evidence) -> Answer | None:
-    """The table of the paper with our pair of arms.
+    """The table of the paper with our pair of methods.
 
     None for an experiment that the paper has no table of, or that holds one against it again and has no runs yet.
     """
@@ -69,15 +71,15 @@ def answer_of(experiment: Experiment, evidence: Evidence) -> Answer | None:
     return Answer(sections()[experiment.answers], evidence.pair(experiment), names_of(experiment))
 
 
-def name_of(experiment: Experiment, arm: str) -> str:
-    """What people call an arm; the one without anything has the name of its optimizer."""
+def name_of(experiment: Experiment, method: str) -> str:
+    """What people call a method; the one without anything has the name of its optimizer."""
     usual = {"sgd": "SGD", "adamw": "AdamW"}[SETTINGS[experiment.setting].optimizer]
-    return usual if arm == "baseline" else ARMS[arm].title
+    return usual if method == "baseline" else METHODS[method].title
 
 
 def names_of(experiment: Experiment) -> tuple[str, str]:
-    """The first two arms, which the paper's tables are about."""
-    return name_of(experiment, experiment.arms[0]), name_of(experiment, experiment.arms[1])
+    """The first two methods, which the paper's tables are about."""
+    return name_of(experiment, experiment.methods[0]), name_of(experiment, experiment.methods[1])
 
 
 def pictures_of(experiment: Experiment, evidence: Evidence) -> Iterator[Picture]:
@@ -112,20 +114,22 @@ def _state(experiment: Experiment, evidence: Evidence) -> str:
 def _left_out(experiment: Experiment, evidence: Evidence) -> str:
     """Of the runs that others have in the same setting: a part of the seeds may look otherwise than all of them."""
     parts = []
-    for arm in experiment.arms:
-        own, known = len(evidence.arm(experiment, arm)), len(evidence.of_setting(experiment.setting, arm))
+    for method in experiment.methods:
+        own, known = len(evidence.method(experiment, method)), len(evidence.of_setting(experiment.setting, method))
         if 0 < own < known:
-            parts.append(f"of {name_of(experiment, arm)} {own} of {known} seeds")
+            parts.append(f"of {name_of(experiment, method)} {own} of {known} seeds")
     return f" Seeds that only other experiments ask for are left out: here are {', '.join(parts)}." if parts else ""
 
 
 def _alone(experiment: Experiment, evidence: Evidence) -> str:
     """Of the runs that have no partner, which tables of pairs leave out: a mean may look better or worse for it."""
-    first, *others = ([run["config"]["seed"] for run in evidence.arm(experiment, arm)] for arm in experiment.arms)
-    seeds = {seed for arm in others for seed in arm}
-    alone = [f"{name_of(experiment, experiment.arms[0])}, seed {seed}" for seed in first if seed not in seeds]
-    for arm, having in zip(experiment.arms[1:], others, strict=True):
-        alone += [f"{name_of(experiment, arm)}, seed {seed}" for seed in having if seed not in first]
+    first, *others = (
+        [run["config"]["seed"] for run in evidence.method(experiment, method)] for method in experiment.methods
+    )
+    seeds = {seed for method in others for seed in method}
+    alone = [f"{name_of(experiment, experiment.methods[0])}, seed {seed}" for seed in first if seed not in seeds]
+    for method, having in zip(experiment.methods[1:], others, strict=True):
+        alone += [f"{name_of(experiment, method)}, seed {seed}" for seed in having if seed not in first]
     if not alone or experiment.in_other_precisions:
         return ""
     return f" (in no table of pairs, for want of a partner: {'; '.join(alone)})"
@@ -163,20 +167,23 @@ def _words(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
 
 
 def _own_tables(experiment: Experiment, evidence: Evidence, images: Sequence[str]) -> Iterator[Block]:
-    """Every arm beside the first, on clean images, corrupted ones or both; several of them in a picture, too."""
+    """Every method beside the first, on clean images, corrupted ones or both; several of them in a picture, too."""
     known = _by_title(experiment, evidence)
-    if (picture := arms_picture(f"{experiment.name}-arms", known, names_of(experiment)[0])) is not None:
+    if (picture := methods_picture(f"{experiment.name}-methods", known, names_of(experiment)[0])) is not None:
         yield picture
-    yield from _effects(known, ("arm", names_of(experiment)[0], "this arm"), "test images", images)
-    on_top = {ARMS[arm].title: evidence.pair(experiment, top, beside=arm) for arm, top in experiment.on_top.items()}
+    yield from _effects(known, ("method", names_of(experiment)[0], "this method"), "test images", images)
+    on_top = {
+        METHODS[method].title: evidence.pair(experiment, top, beside=method)
+        for method, top in experiment.on_top.items()
+    }
     names = ("on top of", "without ⊥Grad", "with ⊥Grad")
-    words = "test images, arms with ⊥Grad on top beside the same without"
+    words = "test images, methods with ⊥Grad on top beside the same without"
     yield from _effects(_with_enough(on_top), names, words, images)
     yield from _first_looks(experiment, evidence)
 
 
 def _effects(
-    pairs: Mapping[str, ArmPair], names: tuple[str, str, str], words: str, images: Sequence[str]
+    pairs: Mapping[str, MethodPair], names: tuple[str, str, str], words: str, images: Sequence[str]
 ) -> Iterator[Block]:
     """A table for each kind of images, where there is anything; with seeds, where these differ."""
     if len({len(pair.seeds) for pair in pairs.values()}) > 1:
@@ -189,42 +196,45 @@ def _effects(
 
 
 def _first_looks(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """Arms with too few seeds for a test, run by run, beside all other arms' runs of the same seeds."""
-    enough, runs = _by_title(experiment, evidence), {arm: evidence.arm(experiment, arm) for arm in experiment.arms}
-    few = [arm for arm in experiment.arms[1:] if ARMS[arm].title not in enough and runs[arm]]
-    seeds = {run["config"]["seed"] for arm in few for run in runs[arm]}
+    """Methods with too few seeds for a test, run by run, beside all other methods' runs of the same seeds."""
+    enough, runs = (
+        _by_title(experiment, evidence),
+        {method: evidence.method(experiment, method) for method in experiment.methods},
+    )
+    few = [method for method in experiment.methods[1:] if METHODS[method].title not in enough and runs[method]]
+    seeds = {run["config"]["seed"] for method in few for run in runs[method]}
     if few:
         yield Words(
-            "Arms with fewer than three pairs so far, of which a test could say little, and others of their seeds:"
+            "Methods with fewer than three pairs so far, of which a test could say little, and others of their seeds:"
         )
         yield runs_table(
-            (f"{name_of(experiment, arm)}, seed {run['config']['seed']}", run)
-            for arm, own in runs.items()
+            (f"{name_of(experiment, method)}, seed {run['config']['seed']}", run)
+            for method, own in runs.items()
             for run in own
             if run["config"]["seed"] in seeds
         )
 
 
-def _by_title(experiment: Experiment, evidence: Evidence) -> dict[str, ArmPair]:
-    """The arms that can be compared with the first, by their titles."""
-    return _with_enough({ARMS[arm].title: evidence.pair(experiment, arm) for arm in experiment.arms[1:]})
+def _by_title(experiment: Experiment, evidence: Evidence) -> dict[str, MethodPair]:
+    """The methods that can be compared with the first, by their titles."""
+    return _with_enough({METHODS[method].title: evidence.pair(experiment, method) for method in experiment.methods[1:]})
 
 
-def _with_enough(pairs: Mapping[str, ArmPair | None]) -> dict[str, ArmPair]:
+def _with_enough(pairs: Mapping[str, MethodPair | None]) -> dict[str, MethodPair]:
     """Those of which a test can say something."""
     return {title: pair for title, pair in pairs.items() if pair is not None and len(pair.seeds) >= A_FEW}
 
 
 def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """The arms whose networks are less confident than they are right, which ECE does not tell from overconfidence."""
-    for arm in experiment.arms if is_begun(experiment, evidence) else ():
-        runs = evidence.arm(experiment, arm)
+    """The methods whose networks are underconfident, which ECE does not tell from overconfidence."""
+    for method in experiment.methods if is_begun(experiment, evidence) else ():
+        runs = evidence.method(experiment, method)
         confidence, accuracy = (values_of(runs, f"clean.{name}") for name in ("max_softmax", "top1_accuracy"))
-        is_first = experiment is _first_with(experiment.setting, arm)
+        is_first = experiment is _first_with(experiment.setting, method)
         if len(runs) < 2 or not (is_first and confidence and accuracy):
             continue
         if all(sure < right / 100 for sure, right in zip(confidence, accuracy, strict=True)):
-            claim, stress = f"{name_of(experiment, arm)} is underconfident", "**" * (len(runs) >= A_FEW)
+            claim, stress = f"{name_of(experiment, method)} is underconfident", "**" * (len(runs) >= A_FEW)
             yield Words(
                 f"{stress}{claim}{stress} on clean images: confidence {mean(confidence):.3f}, "
                 f"share of right answers {mean(accuracy) / 100:.3f}; the former is lower in each of the {len(runs)} "
@@ -232,16 +242,16 @@ def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Bloc
             )
 
 
-def _first_with(setting: str, arm: str) -> Experiment:
+def _first_with(setting: str, method: str) -> Experiment:
     """Of the experiments that share these runs."""
-    return next(each for each in EXPERIMENTS.values() if each.setting == setting and arm in each.arms)
+    return next(each for each in EXPERIMENTS.values() if each.setting == setting and method in each.methods)
 
 
 def _fitted_on_test(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     """Whether it matters which images the temperature was fitted on."""
     rows = []
-    for arm in experiment.arms:
-        done = evidence.arm(experiment, arm)
+    for method in experiment.methods:
+        done = evidence.method(experiment, method)
         runs = [run for run in done if run.get("after_temperature") and run.get("after_temperature_on_test")]
         if not runs:
             return
@@ -250,9 +260,9 @@ def _fitted_on_test(experiment: Experiment, evidence: Evidence) -> Iterator[Bloc
             temperature = sum(fit["temperature"] for fit in fits) / len(fits)
             ece = sum(fit["metrics"]["ece"] for fit in fits) / len(fits)
             images = "held-out" if where == "after_temperature" else "test"
-            rows.append([name_of(experiment, arm), images, f"{temperature:.4f}", f"{ece:.4f}"])
+            rows.append([name_of(experiment, method), images, f"{temperature:.4f}", f"{ece:.4f}"])
     yield Words(
         "Temperatures are fitted on 5,000 training images that the seed did not learn from. Fitted on the test images "
         "themselves, which nobody should do, they come out so:"
     )
-    yield table(("arm", "fitted on", "temperature", "ECE after"), rows)
+    yield table(("method", "fitted on", "temperature", "ECE after"), rows)

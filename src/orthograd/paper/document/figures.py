@@ -10,26 +10,36 @@ from ...lab.comparison.page.curves import SEVERITY_FRAME as FRAME
 from ...lab.comparison.page.curves import TRAINING_FRAME as TRAINING
 from ...lab.comparison.page.curves import severity_bands, severity_drawing, training_drawing
 from ...lab.comparison.page.document import drawing_style, page_patterns
-from ...lab.comparison.page.figure import ARMS, Frame, around, bands_of, bottom_axis, curve, drawing, left_axis, marker
+from ...lab.comparison.page.figure import (
+    METHODS,
+    Frame,
+    around,
+    bands_of,
+    bottom_axis,
+    curve,
+    drawing,
+    left_axis,
+    marker,
+)
 from ...lab.comparison.page.markup import Markup, joined, tag
 from ...lab.comparison.page.reliability import FRAME as DIAGRAM
 from ...lab.comparison.page.reliability import curves_of, reliability_drawing
 from ...lab.comparison.page.tables import typeset
-from ...lab.comparison.pair import ArmPair
+from ...lab.comparison.pair import MethodPair
 from ...statistics import Comparison
 from ..evidence import title_of, values_of
 from ..verdicts.numbers import differences_of
 from .blocks import Picture
 
 OVER_SEVERITY = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "confidence_accuracy_correlation")
-OF_ARMS = ("clean.top1_accuracy", "clean.ece", "shifted.ece", "clean.max_logit", "clean.loss", "shifted.loss")
+OF_METHODS = ("clean.top1_accuracy", "clean.ece", "shifted.ece", "clean.max_logit", "clean.loss", "shifted.loss")
 COLUMNS, GAP, TITLE, LEGEND = 3, 16, 24, 34
 NAMES, ROW = 178, 24
 A_FEW = 3
 """Seeds or runs, at least, that one may say something of."""
 
 
-def severity_picture(name: str, pair: ArmPair, names: tuple[str, str], metrics: Sequence[str]) -> Picture | None:
+def severity_picture(name: str, pair: MethodPair, names: tuple[str, str], metrics: Sequence[str]) -> Picture | None:
     """Metrics over the severity of corruptions; None where the runs saw no corrupted images."""
     bands_of_metrics = {metric: severity_bands(pair, metric) for metric in metrics} if pair.is_shifted else {}
     panels = [
@@ -45,55 +55,59 @@ def severity_picture(name: str, pair: ArmPair, names: tuple[str, str], metrics: 
     return Picture(f"{name}.svg", svg, words[0].upper() + words[1:])
 
 
-def reliability_picture(name: str, pair: ArmPair, names: tuple[str, str], kind: str) -> Picture | None:
-    """Reliability diagrams of both arms, averaged over the seeds; None where the records have no such images."""
-    curves = [curves_of(arm, kind) for arm in (pair.baseline, pair.candidate)]
+def reliability_picture(name: str, pair: MethodPair, names: tuple[str, str], kind: str) -> Picture | None:
+    """Reliability diagrams of both methods, averaged over the seeds; None where the records have no such images."""
+    curves = [curves_of(method, kind) for method in (pair.baseline, pair.candidate)]
     known = [each for each in curves if each is not None]
     if len(known) < 2:
         return None
     highest = min(100.0, 108 * max(float(each.share.max()) for each in known))
     images = {"clean": "clean images", "shifted": "corrupted images"}[kind]
     panels = []
-    for i, (diagram, arm) in enumerate(zip(known, names, strict=True)):
+    for i, (diagram, method) in enumerate(zip(known, names, strict=True)):
         ece, accuracy, confidence = diagram.ece, diagram.top1_accuracy, diagram.mean_confidence
         words = f"ECE {ece:.4f}, accuracy {accuracy:.2f} %, mean confidence {confidence:.4f}"
-        drawn = reliability_drawing(diagram, f"{name}-{i}", highest, title=f"{arm}, {images}", words=words)
-        panels.append((f"{arm}, {images}: ECE {ece:.3f}", drawn))
+        drawn = reliability_drawing(diagram, f"{name}-{i}", highest, title=f"{method}, {images}", words=words)
+        panels.append((f"{method}, {images}: ECE {ece:.3f}", drawn))
     words = f"Reliability diagrams of {names[0]} and {names[1]} on {images}, means over {_seeds(pair)}"
     if kind == "shifted":
         words += "; ECE here is that of all of them together, tables have its mean over corruptions and severities"
     return Picture(f"{name}.svg", _composed(panels, (DIAGRAM.width, DIAGRAM.height)), words)
 
 
-def scatter_picture(name: str, pair: ArmPair, names: tuple[str, str], across: str, metrics: Sequence[str]) -> Picture:
+def scatter_picture(
+    name: str, pair: MethodPair, names: tuple[str, str], across: str, metrics: Sequence[str]
+) -> Picture:
     """Metrics of clean images over another quantity, a mark for each run."""
-    arms = (pair.baseline, pair.candidate)
-    places = [values_of(arm, across) for arm in arms]
+    methods = (pair.baseline, pair.candidate)
+    places = [values_of(method, across) for method in methods]
     x = around(chain(*places), *FRAME.x, may_be_logarithmic=True)
     panels = []
     for metric in metrics:
-        heights = [values_of(arm, f"clean.{metric}") for arm in arms]
+        heights = [values_of(method, f"clean.{metric}") for method in methods]
         y = around(chain(*heights), *FRAME.y)
         below = bottom_axis(FRAME, ((x(value), text) for value, text in x.ticks()), label=title_of(across))
         marks = [
             marker(x(where), y(value), look=look)
-            for look, *points in zip(ARMS, places, heights, strict=True)
+            for look, *points in zip(METHODS, places, heights, strict=True)
             for where, value in zip(*points, strict=True)
         ]
         title = f"{TITLES[metric]} over {title_of(across)}"
         drawn = drawing(f"{name}-{metric}", FRAME, left_axis(FRAME, y), below, *marks, title=title, description=title)
         panels.append((TITLES[metric], drawn))
     shown = ", ".join(title for title, _ in panels)
-    words = f"{shown} over {title_of(across)}, {names[0]} and {names[1]}, a mark for each run, {len(places[0])} per arm"
+    words = (
+        f"{shown} over {title_of(across)}, {names[0]} and {names[1]}, a mark for each run, {len(places[0])} per method"
+    )
     svg = _composed(panels, (FRAME.width, FRAME.height), legend=_legend(names, has_lines=False))
     return Picture(f"{name}.svg", svg, words[0].upper() + words[1:])
 
 
-def training_picture(name: str, pairs: Mapping[str, ArmPair], names: tuple[str, str]) -> Picture:
+def training_picture(name: str, pairs: Mapping[str, MethodPair], names: tuple[str, str]) -> Picture:
     """The training loss over epochs, a panel for each pair by its title."""
     panels = []
     for i, (title, pair) in enumerate(pairs.items()):
-        bands = [bands_of([run["losses"] for run in arm]) for arm in (pair.baseline, pair.candidate)]
+        bands = [bands_of([run["losses"] for run in method]) for method in (pair.baseline, pair.candidate)]
         panels.append((f"{title}, {_seeds(pair)}", training_drawing(f"{name}-{i}", bands, names)))
     words = (
         f"Training loss over epochs, {names[0]} and {names[1]}, means and ranges over seeds: "
@@ -102,13 +116,13 @@ def training_picture(name: str, pairs: Mapping[str, ArmPair], names: tuple[str, 
     return Picture(f"{name}.svg", _composed(panels, (TRAINING.width, TRAINING.height), legend=_legend(names)), words)
 
 
-def arms_picture(name: str, pairs: Mapping[str, ArmPair], usual: str) -> Picture | None:
-    """What each arm changes, by the seeds that all have; None where there is too little for a picture."""
+def methods_picture(name: str, pairs: Mapping[str, MethodPair], usual: str) -> Picture | None:
+    """What each method changes, by the seeds that all have; None where there is too little for a picture."""
     seeds = set.intersection(*(set(pair.seeds) for pair in pairs.values())) if len(pairs) > 1 else set()
     if len(seeds) < A_FEW:
         return None
-    effects = {arm: differences_of(pair.of_seeds(seeds), OF_ARMS) for arm, pair in pairs.items()}
-    shown = [quantity for quantity in OF_ARMS if all(quantity in rows for rows in effects.values())]
+    effects = {method: differences_of(pair.of_seeds(seeds), OF_METHODS) for method, pair in pairs.items()}
+    shown = [quantity for quantity in OF_METHODS if all(quantity in rows for rows in effects.values())]
     if not shown:
         return None
     frame = Frame(width=362, left=NAMES, right=16, height=ROW * len(pairs) + 48)
@@ -116,7 +130,7 @@ def arms_picture(name: str, pairs: Mapping[str, ArmPair], usual: str) -> Picture
         (_of_images(quantity), _changes(f"{name}-{quantity}", quantity, frame, effects, usual)) for quantity in shown
     ]
     words = (
-        f"What each arm changes against {usual} ({'; '.join(map(_of_images, shown))}): mean difference and its 95 % "
+        f"What each method changes against {usual} ({'; '.join(map(_of_images, shown))}): mean difference and its 95 % "
         f"interval by pairs, not corrected, on the {len(seeds)} seeds that all of them have. Left of the line is less "
         f"than {usual}; differences in tables have the other sign"
     )
@@ -131,26 +145,28 @@ def _of_images(quantity: str) -> str:
 def _changes(
     identity: str, quantity: str, frame: Frame, effects: Mapping[str, Mapping[str, Comparison]], usual: str
 ) -> Markup:
-    """A line for each arm, from end to end of its interval, about a mark for the mean."""
-    arms = {arm: rows[quantity] for arm, rows in effects.items()}
+    """A line for each method, from end to end of its interval, about a mark for the mean."""
+    methods = {method: rows[quantity] for method, rows in effects.items()}
     # Differences are first − second: turned round, left of zero is less than usual.
-    x = around([0.0, *(-end for each in arms.values() for end in (each.interval.low, each.interval.high))], *frame.x)
+    x = around([0.0, *(-end for each in methods.values() for end in (each.interval.low, each.interval.high))], *frame.x)
     marks, changes = [], []
-    for row, (arm, each) in enumerate(arms.items()):
+    for row, (method, each) in enumerate(methods.items()):
         y = frame.top + ROW * (row + 0.5)
         marks += [
-            tag("text", arm, x=frame.left - 8, y=y, dy="0.35em", class_="right"),
+            tag("text", method, x=frame.left - 8, y=y, dy="0.35em", class_="right"),
             curve([(x(-each.interval.high), y), (x(-each.interval.low), y)], look="candidate"),
             marker(x(-each.difference), y, look="candidate"),
         ]
-        changes.append(f"{arm} {-each.difference:+.4g}")
+        changes.append(f"{method} {-each.difference:+.4g}")
     zero = tag("line", class_="axis", x1=x(0), x2=x(0), y1=frame.y[1], y2=frame.y[0])
-    below = bottom_axis(frame, ((x(value), typeset(text)) for value, text in x.ticks(3)), label=f"this arm − {usual}")
-    title = f"{_of_images(quantity)}: what each arm changes against {usual}"
+    below = bottom_axis(
+        frame, ((x(value), typeset(text)) for value, text in x.ticks(3)), label=f"this method − {usual}"
+    )
+    title = f"{_of_images(quantity)}: what each method changes against {usual}"
     return drawing(identity, frame, zero, below, *marks, title=title, description=typeset("; ".join(changes)))
 
 
-def _seeds(pair: ArmPair) -> str:
+def _seeds(pair: MethodPair) -> str:
     return f"{len(pair.seeds)} seeds"
 
 
@@ -188,7 +204,7 @@ def _placed(
 
 def _legend(names: tuple[str, str], *, has_lines: bool = True) -> Markup:
     parts = []
-    for i, (look, name) in enumerate(zip(ARMS, names, strict=True)):
+    for i, (look, name) in enumerate(zip(METHODS, names, strict=True)):
         x = GAP + 180 * i
         if has_lines:
             parts.append(tag("line", class_=f"line {look}", x1=x, x2=x + 32, y1=18, y2=18))

@@ -11,10 +11,10 @@ from scipy import stats
 
 from ...lab.comparison.formats import TITLES
 from ...lab.comparison.page.tables import typeset
-from ...lab.comparison.pair import ArmPair
+from ...lab.comparison.pair import MethodPair
 from ...lab.comparison.records import Record
-from ...lab.training.arms import ARMS
-from ...lab.training.layers import kinds_of
+from ...lab.training.layers import layer_types_of
+from ...lab.training.methods import METHODS
 from ...statistics import holm
 from ..evidence import Evidence, values_of
 from ..plan import EXPERIMENTS, FOLLOWED, PAIR, Experiment
@@ -26,23 +26,23 @@ from .tables import difference_text, mean_text, p_texts
 
 KINDS = {
     "head": "head",
-    "norm_scale": "batch-norm scales",
-    "norm_shift": "batch-norm shifts",
+    "norm_weight": "batch-norm scales",
+    "norm_bias": "batch-norm shifts",
     "convolution": "convolutions",
 }
 STRETCHES = 10
 """Of a training: by a constant rate the loss jumps from epoch to epoch, so means are compared."""
 ENOUGH = 10
-"""Runs of an arm; fewer tell little of a correlation."""
+"""Runs of a method; fewer tell little of a correlation."""
 ACROSS = "training_loss"
-JUDGED = {"top1_accuracy": "accuracy", "ece": "ECE", "max_softmax": "confidence"}
+EVALUATED = {"top1_accuracy": "accuracy", "ece": "ECE", "max_softmax": "confidence"}
 """Metrics that may go with it, and their names in a sentence."""
 SHOWN = EXPERIMENTS["table1"]
 """The experiment that is drawn."""
 
 
 def norms_part(evidence: Evidence) -> Iterator[Block]:
-    """A table over all settings of our networks in which both arms have two seeds or more."""
+    """A table over all settings of our networks in which both methods have two seeds or more."""
     pairs = _pairs(evidence, _have_parameters)
     if not pairs:
         return
@@ -54,8 +54,8 @@ def norms_part(evidence: Evidence) -> Iterator[Block]:
         "pairs; p corrected by Holm's rule for the rows of each pair of records. Looked for after the results had been "
         "seen."
     )
-    arms = "without ⊥Grad", "with ⊥Grad"
-    header = ("records", "‖w‖ of", "before", *arms, "ratio", "difference (95 %)", "p, Holm", "with it is")
+    methods = "without ⊥Grad", "with ⊥Grad"
+    header = ("records", "‖w‖ of", "before", *methods, "ratio", "difference (95 %)", "p, Holm", "with it is")
     yield table(header, (row for (setting, _), pair in pairs.items() for row in _rows(setting, pair)))
 
 
@@ -64,10 +64,10 @@ def _have_parameters(runs: Sequence[Record]) -> bool:
     return all(run.get("diagnosis") and _kinds(run) for run in runs)
 
 
-def _rows(setting: str, pair: ArmPair) -> Iterator[list[str]]:
-    arms, usual = (pair.baseline, pair.candidate), pair.arms[0]
-    case = f"`{setting}`" if usual == PAIR[0] else f"`{setting}`, {ARMS[usual].title}"
-    ends = {kind: tuple([norm_of(run, kind, "end") for run in arm] for arm in arms) for kind in KINDS}
+def _rows(setting: str, pair: MethodPair) -> Iterator[list[str]]:
+    methods, usual = (pair.baseline, pair.candidate), pair.methods[0]
+    case = f"`{setting}`" if usual == PAIR[0] else f"`{setting}`, {METHODS[usual].title}"
+    ends = {kind: tuple([norm_of(run, kind, "end") for run in method] for method in methods) for kind in KINDS}
     rows = differences({kind: (first, second) for kind, (first, second) in ends.items() if any(first)}, margins={})
     for kind, row in rows.items():
         yield [
@@ -90,11 +90,11 @@ def norm_of(run: Record, kind: str, when: str) -> float:
 
 
 def _kinds(run: Record) -> Mapping[str, str]:
-    return kinds_of(run["config"]["model"])
+    return layer_types_of(run["config"]["model"])
 
 
 def losses_part(evidence: Evidence) -> Iterator[Block]:
-    """A picture and a table of all settings in which both arms have two seeds or more, and epochs enough."""
+    """A picture and a table of all settings in which both methods have two seeds or more, and epochs enough."""
     pairs = _pairs(evidence, _have_enough_epochs)
     if not pairs:
         return
@@ -103,7 +103,8 @@ def losses_part(evidence: Evidence) -> Iterator[Block]:
         "The training loss as the mean over each tenth of the epochs: the lowest tenth, which one that is, the last "
         "tenth, and how many times the lowest it is; medians (ranges) over runs. Where it rises far with ⊥Grad and not "
         "without, the network unlearns what it knew. If that is weight decay, which goes on shortening what no "
-        "gradient may lengthen, it should not rise where decay is spared. Looked for after the results had been seen."
+        "gradient may lengthen, it should not rise where only convolutions decay. Looked for after the results had "
+        "been seen."
     )
     experiments = {case: _first_with(*case, evidence) for case in pairs}
     shown = {each.title: pairs[case] for case, each in experiments.items() if case[0] == each.setting}
@@ -111,9 +112,9 @@ def losses_part(evidence: Evidence) -> Iterator[Block]:
     yield table(
         ("records", "runs", "lowest tenth", "number", "last tenth", "times the lowest"),
         (
-            [f"`{setting}`, {name_of(experiments[setting, arms], arm)}", str(len(runs)), *_cells(runs)]
-            for (setting, arms), pair in pairs.items()
-            for arm, runs in zip(arms, (pair.baseline, pair.candidate), strict=True)
+            [f"`{setting}`, {name_of(experiments[setting, methods], method)}", str(len(runs)), *_cells(runs)]
+            for (setting, methods), pair in pairs.items()
+            for method, runs in zip(methods, (pair.baseline, pair.candidate), strict=True)
         ),
     )
 
@@ -124,8 +125,8 @@ def _have_enough_epochs(runs: Sequence[Record]) -> bool:
     return len(lengths) == 1 and min(lengths) >= STRETCHES
 
 
-def _first_with(setting: str, arms: tuple[str, str], evidence: Evidence) -> Experiment:
-    having = (each for each in EXPERIMENTS.values() if set(arms) <= set(each.arms))
+def _first_with(setting: str, methods: tuple[str, str], evidence: Evidence) -> Experiment:
+    having = (each for each in EXPERIMENTS.values() if set(methods) <= set(each.methods))
     return next(each for each in having if setting in each.settings(evidence.scale))
 
 
@@ -155,12 +156,12 @@ def _range(values: Sequence[float], form: str) -> str:
 
 
 def last_epoch_part(evidence: Evidence) -> Iterator[Block]:
-    """Correlations over the runs of every arm that has enough of them, and one experiment as a picture."""
-    arms = dict(_arms(evidence))
+    """Correlations over the runs of every method that has enough of them, and one experiment as a picture."""
+    methods = dict(_methods(evidence))
     tests = {
         (name, metric): stats.spearmanr(values_of(runs, ACROSS), values_of(runs, f"clean.{metric}"))
-        for name, runs in arms.items()
-        for metric in JUDGED
+        for name, runs in methods.items()
+        for metric in EVALUATED
     }
     if not tests:
         return
@@ -169,8 +170,9 @@ def last_epoch_part(evidence: Evidence) -> Iterator[Block]:
     yield Heading(3, "Do seeds differ by their last epoch?")
     yield Words(
         "The paper's recipe never lowers the learning rate, so the training loss jumps from epoch to epoch until the "
-        "end, and a run is judged wherever its last epoch left it. Spearman's rank correlation ϱ, over the runs of an "
-        f"arm, of that epoch's training loss with what is measured on clean test images; arms with {ENOUGH} runs or "
+        "end, and a run is evaluated wherever its last epoch left it. Spearman's rank correlation ϱ, over the runs of "
+        "a method, of that epoch's training loss with what is measured on clean test images; methods with "
+        f"{ENOUGH} runs or "
         "more; p corrected by Holm's rule for the whole table. Nothing is adjusted by it anywhere on this page, for "
         "⊥Grad may change the training loss too. Looked for after the results had been seen."
     )
@@ -179,43 +181,43 @@ def last_epoch_part(evidence: Evidence) -> Iterator[Block]:
             "records",
             "runs",
             "training loss, last epoch: median (range)",
-            *(f"{TITLES[metric]}: ϱ (p)" for metric in JUDGED),
+            *(f"{TITLES[metric]}: ϱ (p)" for metric in EVALUATED),
         ),
         (
             [
                 f"`{name}`",
                 str(len(runs)),
                 _range(values_of(runs, ACROSS), ".3f"),
-                *(cells[name, metric] for metric in JUDGED),
+                *(cells[name, metric] for metric in EVALUATED),
             ]
-            for name, runs in arms.items()
+            for name, runs in methods.items()
         ),
     )
-    shown = {metric: sum(corrected[name, metric] < LEVEL for name in arms) for metric in JUDGED}
-    counts = ", ".join(f"with {JUDGED[metric]} in {count}" for metric, count in shown.items())
-    yield Words(f"Of the {len(arms)} arms, the last training loss goes together (p < {LEVEL}) {counts}.")
+    shown = {metric: sum(corrected[name, metric] < LEVEL for name in methods) for metric in EVALUATED}
+    counts = ", ".join(f"with {EVALUATED[metric]} in {count}" for metric, count in shown.items())
+    yield Words(f"Of the {len(methods)} methods, the last training loss goes together (p < {LEVEL}) {counts}.")
     pair = evidence.pair(SHOWN)
-    if pair is not None and {f"{SHOWN.setting}-{arm}" for arm in pair.arms} <= set(arms):
-        yield scatter_picture(f"{SHOWN.name}-last-epoch", pair, names_of(SHOWN), ACROSS, tuple(JUDGED))
+    if pair is not None and {f"{SHOWN.setting}-{method}" for method in pair.methods} <= set(methods):
+        yield scatter_picture(f"{SHOWN.name}-last-epoch", pair, names_of(SHOWN), ACROSS, tuple(EVALUATED))
 
 
-def _arms(evidence: Evidence) -> Iterator[tuple[str, tuple[Record, ...]]]:
+def _methods(evidence: Evidence) -> Iterator[tuple[str, tuple[Record, ...]]]:
     """Those with enough runs, by the names of their records; none where a number is the same in all runs."""
-    for setting, arm in product(evidence.settings(), ARMS):
-        runs = tuple(evidence.of_setting(setting, arm))
-        known = [values_of(runs, name) for name in (ACROSS, *(f"clean.{metric}" for metric in JUDGED))]
+    for setting, method in product(evidence.settings(), METHODS):
+        runs = tuple(evidence.of_setting(setting, method))
+        known = [values_of(runs, name) for name in (ACROSS, *(f"clean.{metric}" for metric in EVALUATED))]
         if len(runs) >= ENOUGH and all(len(set(values)) > 1 for values in known):
-            yield f"{setting}-{arm}", runs
+            yield f"{setting}-{method}", runs
 
 
 def _pairs(
     evidence: Evidence, are_fit: Callable[[Sequence[Record]], bool]
-) -> dict[tuple[str, tuple[str, str]], ArmPair]:
-    """By setting and arms, with and without ⊥Grad: the pairs of two seeds or more whose runs are fit for it."""
+) -> dict[tuple[str, tuple[str, str]], MethodPair]:
+    """By setting and methods, with and without ⊥Grad: the pairs of two seeds or more whose runs are fit for it."""
     pairs = {}
-    for setting, arms in product(evidence.settings(), FOLLOWED):
-        runs = [run for arm in arms for run in evidence.of_setting(setting, arm)]
-        pair = ArmPair.if_enough(runs, *arms) if are_fit(runs) else None
+    for setting, methods in product(evidence.settings(), FOLLOWED):
+        runs = [run for method in methods for run in evidence.of_setting(setting, method)]
+        pair = MethodPair.if_enough(runs, *methods) if are_fit(runs) else None
         if pair is not None:
-            pairs[setting, arms] = pair
+            pairs[setting, methods] = pair
     return pairs

@@ -11,20 +11,20 @@ from scipy import stats
 
 from ...calibration import CONVENTIONS
 from ...lab.comparison.page.tables import typeset
-from ...lab.comparison.pair import MARGINS, ArmPair
+from ...lab.comparison.pair import MARGINS, MethodPair
 from ...lab.comparison.records import Record
 from ...statistics import Comparison, compare, holm
 from ..evidence import ALONE, Evidence, shares, title_of, values_of, with_whole_clocks
 from ..plan import SETTINGS, Experiment
 from ..verdicts.claims import sections
-from ..verdicts.numbers import LEVEL, Arms, claims_difference, differences, differences_of
+from ..verdicts.numbers import LEVEL, Methods, claims_difference, differences, differences_of
 from .blocks import Block, Table, Words, table
 from .tables import difference_text, effects_table, mean_text, p_texts, shown
 
 Key = tuple[str, str]
-"""An arm and a quantity."""
+"""A method and a quantity."""
 Runs = Mapping[str, Mapping[str, Mapping[int, Record]]]
-"""By precision, arm and seed."""
+"""By precision, method and seed."""
 NAMES = {"float32": "float32", "tf32": "TF32", "bf16": "bf16"}
 COMPARED = (("tf32", "float32"), ("bf16", "float32"), ("bf16", "tf32"))
 WHY = "PyTorch's own setting, beside which the paper names no other"
@@ -33,7 +33,7 @@ POINT = {**MARGINS, "top5_accuracy": 1.0, "ece": 0.01}
 
 HOW = (
     "Differences are taken by pairs, for runs of a seed share their images, initial weights and batches; p is "
-    "corrected by Holm's rule over both arms and all rows of a table; seed SDs are those of the precision that is "
+    "corrected by Holm's rule over both methods and all rows of a table; seed SDs are those of the precision that is "
     "subtracted. That nothing changes is tested as equality (two one-sided tests, corrected too) within a margin that "
     "does not depend on our runs: half the difference that ⊥Grad makes according to the paper, where it claims one, "
     "for two such shifts cannot turn it round; one point of accuracy; and of ECE the same point, 0.01. Other rows have "
@@ -46,7 +46,7 @@ HOW = (
 
 @dataclass(frozen=True)
 class PrecisionComparison:
-    """One precision against another: each arm's quantities, over the seeds that both precisions have of every arm.
+    """One precision against another: each method's quantities, over the seeds that both have of every method.
 
     Beside it p of independent t-tests over all seeds that either has, corrected like the others.
     """
@@ -65,7 +65,7 @@ class PrecisionComparison:
 
     @property
     def shifts(self) -> list[Key]:
-        """The arms and quantities that differ after Holm's correction."""
+        """The methods and quantities that differ after Holm's correction."""
         return [key for key, row in self.rows.items() if row.is_significant]
 
     @property
@@ -109,7 +109,7 @@ class PrecisionComparison:
 
 
 def comparison(runs: Runs, given: str, reference: str) -> PrecisionComparison | None:
-    """Over the seeds that every arm has in both precisions; None with fewer than two."""
+    """Over the seeds that every method has in both precisions; None with fewer than two."""
     seeds_of = [set.intersection(*(set(each) for each in runs[name].values())) for name in (given, reference)]
     seeds = sorted(set.intersection(*seeds_of))
     if len(seeds) < 2:
@@ -117,9 +117,9 @@ def comparison(runs: Runs, given: str, reference: str) -> PrecisionComparison | 
     pairs = _values(runs, (given, seeds), (reference, seeds))
     names = {key: ".".join(key) for key in pairs}
     margins = {names[key]: margin for key in pairs if (margin := margin_of(key[1])) is not None}
-    rows = differences({names[key]: arms for key, arms in pairs.items()}, margins=margins)
+    rows = differences({names[key]: methods for key, methods in pairs.items()}, margins=margins)
     whole = _values(runs, (given, sorted(seeds_of[0])), (reference, sorted(seeds_of[1])))
-    corrected = holm([compare(*arms, paired=False).student_test.p for arms in whole.values()])
+    corrected = holm([compare(*methods, paired=False).student_test.p for methods in whole.values()])
     return PrecisionComparison(
         given,
         reference,
@@ -130,14 +130,16 @@ def comparison(runs: Runs, given: str, reference: str) -> PrecisionComparison | 
     )
 
 
-def _values(runs: Runs, *of: tuple[str, Sequence[int]]) -> dict[Key, Arms]:
-    """Each arm's quantities in two precisions, each over its seeds; those that all runs have."""
-    values: dict[Key, Arms] = {}
-    for arm in runs[of[0][0]]:
+def _values(runs: Runs, *of: tuple[str, Sequence[int]]) -> dict[Key, Methods]:
+    """Each method's quantities in two precisions, each over its seeds; those that all runs have."""
+    values: dict[Key, Methods] = {}
+    for method in runs[of[0][0]]:
         for quantity in quantities():
-            first, second = (values_of(tuple(runs[name][arm][seed] for seed in seeds), quantity) for name, seeds in of)
+            first, second = (
+                values_of(tuple(runs[name][method][seed] for seed in seeds), quantity) for name, seeds in of
+            )
             if first and second:
-                values[arm, quantity] = first, second
+                values[method, quantity] = first, second
     return values
 
 
@@ -181,19 +183,19 @@ def default(compared: Mapping[Key, PrecisionComparison], names: Mapping[str, str
 
 
 def _listed(keys: Sequence[Key], names: Mapping[str, str]) -> str:
-    """Each quantity once, with the arms it is of.
+    """Each quantity once, with the methods it is of.
 
     >>> _listed([("a", "clean.ece"), ("a", "clean.loss"), ("b", "clean.ece")], {"a": "SGD", "b": "⊥Grad"})
     'ECE (SGD, ⊥Grad), loss (SGD)'
     """
-    arms: dict[str, list[str]] = {}
-    for arm, quantity in keys:
-        arms.setdefault(title_of(quantity), []).append(names[arm])
-    return ", ".join(f"{title} ({', '.join(of)})" for title, of in arms.items())
+    methods: dict[str, list[str]] = {}
+    for method, quantity in keys:
+        methods.setdefault(title_of(quantity), []).append(names[method])
+    return ", ".join(f"{title} ({', '.join(of)})" for title, of in methods.items())
 
 
 def precision_part(experiment: Experiment, evidence: Evidence, names: Mapping[str, str]) -> Iterator[Block]:
-    """Tables, verdicts, seconds, and what follows for the default; ``names`` are those of the arms."""
+    """Tables, verdicts, seconds, and what follows for the default; ``names`` are those of the methods."""
     if evidence.scale.has_one_precision:
         yield Words("All runs of this try are in the same precision, so there is nothing to compare.")
         return
@@ -205,18 +207,18 @@ def precision_part(experiment: Experiment, evidence: Evidence, names: Mapping[st
         yield Words(each.verdict(names))
         yield _table(each, names)
     yield from _learning(runs, names)
-    yield from _effects(runs, (experiment.arms[0], experiment.arms[1]), names)
-    if any(runs[name][arm] for name in runs for arm in runs[name]):
+    yield from _effects(runs, (experiment.methods[0], experiment.methods[1]), names)
+    if any(runs[name][method] for name in runs for method in runs[name]):
         yield from _seconds(runs, evidence)
     yield Words(default(compared, names))
 
 
 def _runs(experiment: Experiment, evidence: Evidence) -> Runs:
-    def by_seed(setting: str, arm: str) -> dict[int, Record]:
-        return {run["config"]["seed"]: run for run in evidence.of_setting(setting, arm)}
+    def by_seed(setting: str, method: str) -> dict[int, Record]:
+        return {run["config"]["seed"]: run for run in evidence.of_setting(setting, method)}
 
     return {
-        SETTINGS[setting].precision: {arm: by_seed(setting, arm) for arm in experiment.arms}
+        SETTINGS[setting].precision: {method: by_seed(setting, method) for method in experiment.methods}
         for setting in experiment.settings()
     }
 
@@ -224,43 +226,43 @@ def _runs(experiment: Experiment, evidence: Evidence) -> Runs:
 def _learning(runs: Runs, names: Mapping[str, str]) -> Iterator[Block]:
     """The loss in training, where precisions have two seeds or more: averaged over fifths, steadier than at its end."""
     losses = {
-        (name, arm): [run["losses"] for run in of_arm.values()]
+        (name, method): [run["losses"] for run in of_method.values()]
         for name in NAMES
-        for arm, of_arm in runs[name].items()
-        if len(of_arm) > 1
+        for method, of_method in runs[name].items()
+        if len(of_method) > 1
     }
     if len({name for name, _ in losses}) < 2:
         return
     epochs = min(len(curve) for curves in losses.values() for curve in curves)
     ends = [round(epochs * fifth / 5) for fifth in range(6)]
     rows = []
-    for arm, title in names.items():
+    for method, title in names.items():
         for begin, end in ((begin, end) for begin, end in pairwise(ends) if end > begin):
-            fifths = ([mean(curve[begin:end]) for curve in losses.get((name, arm), ())] for name in NAMES)
+            fifths = ([mean(curve[begin:end]) for curve in losses.get((name, method), ())] for name in NAMES)
             cells = (f"{mean(fifth):.4f} ± {stdev(fifth):.4f}" if fifth else "–" for fifth in fifths)
             rows.append([f"{begin + 1} to {end}" if end > begin + 1 else str(end), title, *cells])
     yield Words(
         "The last epoch is a noisy one among many. Training loss in all of them, means ± SD over all seeds there are:"
     )
-    yield table(("epochs", "arm", *NAMES.values()), rows)
+    yield table(("epochs", "method", *NAMES.values()), rows)
 
 
-def _effects(runs: Runs, arms: tuple[str, str], names: Mapping[str, str]) -> Iterator[Block]:
-    """What the second arm changes in each precision, over the seeds that both arms have."""
+def _effects(runs: Runs, methods: tuple[str, str], names: Mapping[str, str]) -> Iterator[Block]:
+    """What the second method changes in each precision, over the seeds that both methods have."""
     cases = {}
     for name in NAMES:
-        if len(set.intersection(*(set(runs[name][arm]) for arm in arms))) > 1:
-            done = [run for arm in arms for run in runs[name][arm].values()]
-            pair = ArmPair.of(done, baseline=arms[0], candidate=arms[1])
+        if len(set.intersection(*(set(runs[name][method]) for method in methods))) > 1:
+            done = [run for method in methods for run in runs[name][method].values()]
+            pair = MethodPair.of(done, baseline=methods[0], candidate=methods[1])
             cases[f"{NAMES[name]}, {len(pair.seeds)} seeds"] = differences_of(pair, shown("clean"))
     if cases:
-        yield Words(f"What {names[arms[1]]} changes, in each precision, clean test images:")
-        yield effects_table(cases, ("precision", names[arms[0]], names[arms[1]]))
+        yield Words(f"What {names[methods[1]]} changes, in each precision, clean test images:")
+        yield effects_table(cases, ("precision", names[methods[0]], names[methods[1]]))
 
 
 def _table(compared: PrecisionComparison, names: Mapping[str, str]) -> Table:
     header = (
-        "arm",
+        "method",
         "metric",
         f"{NAMES[compared.reference]} ± SD over seeds",
         f"{compared.title} (95 %)",
@@ -270,15 +272,15 @@ def _table(compared: PrecisionComparison, names: Mapping[str, str]) -> Table:
         "margin",
         "verdict",
     )
-    return table(header, (_row(names[arm], quantity, row) for (arm, quantity), row in compared.rows.items()))
+    return table(header, (_row(names[method], quantity, row) for (method, quantity), row in compared.rows.items()))
 
 
-def _row(arm: str, quantity: str, row: Comparison) -> list[str]:
+def _row(method: str, quantity: str, row: Comparison) -> list[str]:
     convention = CONVENTIONS.get(quantity.rpartition(".")[2])
     digits = 4 if convention is None else convention.digits + 1
     margin, sd = row.margin, row.candidate.sd
     return [
-        arm,
+        method,
         title_of(quantity),
         mean_text(row.candidate, digits),
         difference_text(row, digits),
@@ -300,7 +302,7 @@ def _seconds(runs: Runs, evidence: Evidence) -> Iterator[Block]:
     shared = dict(zip(evidence.records, shares(evidence.records.values()), strict=True))
     rows = []
     for name in NAMES:
-        done = with_whole_clocks(run for arm in runs[name].values() for run in arm.values())
+        done = with_whole_clocks(run for method in runs[name].values() for run in method.values())
         if done:
             clocks = ([each["training"] for each in (run["seconds"], shared[run["hash"]])] for run in done)
             rows.append([NAMES[name], str(len(done)), *(f"{median(each):.1f}" for each in zip(*clocks, strict=True))])

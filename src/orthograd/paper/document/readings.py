@@ -97,8 +97,8 @@ def other_readings(answer: Answer) -> Iterator[Block]:
     row = next((row for row in outside if row.quantity == CORRELATION), None)
     if answer.pair is None or row is None:
         return
-    arms = {name: (of(answer.pair.baseline), of(answer.pair.candidate)) for name, of in READINGS.items()}
-    known = {name: both for name, both in arms.items() if all(both)}
+    methods = {name: (of(answer.pair.baseline), of(answer.pair.candidate)) for name, of in READINGS.items()}
+    known = {name: both for name, both in methods.items() if all(both)}
     fitting = [name for name, both in known.items() if all(_fits(row, both, answer))]
     quoted = [f"“{name}”" for name in fitting]
     place = "alone among the rows of the table" if len(outside) == 1 else "as do other rows"
@@ -125,7 +125,7 @@ def _row(name: str, row: Row, both: Values, answer: Answer) -> list[str]:
         typeset(f"{np.mean(values):.4f} ({low:.4f} to {high:.4f})")
         for values, (low, high) in zip(both, ranges, strict=True)
     )
-    fits = [arm for arm, is_inside in zip(answer.names, _fits(row, both, answer), strict=True) if is_inside]
+    fits = [method for method, is_inside in zip(answer.names, _fits(row, both, answer), strict=True) if is_inside]
     return [name, *cells, " and ".join(fits) or "neither"]
 
 
@@ -151,7 +151,7 @@ def _beside(row: Row, both: Values) -> list[tuple[Sequence[float], Printed]]:
 
 
 def _expected(values: Sequence[float], printed: Printed, ours: int, seeds: int) -> Interval:
-    """As means are judged; a correlation over all n seeds at once by tanh(atanh r ± z √(1/(n − 3) + 1/(m − 3))).
+    """As means are evaluated; a correlation over all n seeds at once by tanh(atanh r ± z √(1/(n − 3) + 1/(m − 3))).
 
     Reference: R. A. Fisher, "On the Probable Error of a Coefficient of Correlation", 1921.
     """

@@ -1,4 +1,4 @@
-"""Tables: the paper's numbers beside ours, what one arm changes against another, and single runs."""
+"""Tables: the paper's numbers beside ours, what one method changes against another, and single runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = ("top1_accuracy", "loss", "ece", "entropy", "max_logit")
 
 
 def shown(images: str) -> list[str]:
-    """The quantities by which arms are compared."""
+    """The quantities by which methods are compared."""
     return [f"{images}.{metric}" for metric in SHOWN]
 
 
@@ -43,7 +43,7 @@ def means_table(answer: Answer) -> Table:
     """Every mean that the paper prints: theirs, ours, where theirs should lie, and the verdict."""
     seeds = answer.section.seeds
     expected = f"expected of {seeds} seeds" if seeds > 1 else "expected of one seed"
-    header = ("what", "arm", "paper", "ours ± SD over seeds", f"{expected}, 95 %", "verdict")
+    header = ("what", "method", "paper", "ours ± SD over seeds", f"{expected}, 95 %", "verdict")
     return table(header, (cells for row in answer.section.rows for cells in _mean_rows(answer, row)))
 
 
@@ -52,14 +52,16 @@ def _mean_rows(answer: Answer, row: Row) -> Iterator[list[str]]:
     parts: tuple[Part, Part] = ("baseline", "candidate")
     moments = (None, None) if ours is None else (ours.baseline, ours.candidate)
     for part, name, printed, own in zip(parts, answer.names, (row.baseline, row.candidate), moments, strict=True):
-        judged, digits = answer.mean(row, printed), printed.digits + 1
+        evaluated, digits = answer.mean(row, printed), printed.digits + 1
         yield [
             title_of(row.quantity),
             name,
             f"{printed}{_marks(answer, row, part)}",
             "–" if own is None else mean_text(own, digits),
-            "–" if judged.expected is None else typeset(" to ".join(f"{end:.{digits}f}" for end in judged.expected)),
-            judged.verdict,
+            "–"
+            if evaluated.expected is None
+            else typeset(" to ".join(f"{end:.{digits}f}" for end in evaluated.expected)),
+            evaluated.verdict,
         ]
 
 
@@ -118,9 +120,9 @@ def _marks(answer: Answer, row: Row, part: Part) -> str:
 
 
 def effects_table(cases: Mapping[str, Mapping[str, Comparison]], names: tuple[str, str, str]) -> Table:
-    """A row for each case and metric: means of two arms, difference by pairs, p, verdict.
+    """A row for each case and metric: means of two methods, difference by pairs, p, verdict.
 
-    The names are those of what a case is, and of the two arms.
+    The names are those of what a case is, and of the two methods.
     """
     case, first, second = names
     header = (case, "metric", first, second, "difference (95 %)", "d", "p, paired", "p, Holm", f"{second} is")

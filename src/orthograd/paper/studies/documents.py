@@ -21,7 +21,7 @@ from ...calibration import CONVENTIONS
 from ...lab.bench import document
 from ...lab.bench.claim import EPOCH_IMAGES
 from ...lab.comparison.page.tables import typeset
-from ...lab.comparison.pair import ArmPair
+from ...lab.comparison.pair import MethodPair
 from ...lab.jobs.bundles import read_bundle, read_bundles
 from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
@@ -56,13 +56,15 @@ REPEATED = (
 def reproduction(results: Path) -> str:
     """Table 1 of the paper beside ours."""
     folder = results / "reproduction"
-    records = [record for arm in ("baseline", "orthograd") for record in read_bundle(folder / f"resnet18-{arm}.json")]
-    pair = ArmPair.of(records, baseline="baseline", candidate="orthograd")
+    records = [
+        record for method in ("baseline", "orthograd") for record in read_bundle(folder / f"resnet18-{method}.json")
+    ]
+    pair = MethodPair.of(records, baseline="baseline", candidate="orthograd")
     printed, rows = sections()["table1_resnet18"].rows, []
     differences = differences_of(pair, [row.quantity for row in printed])
     for theirs in printed:
         ours, digits = differences[theirs.quantity], theirs.baseline.digits
-        means = [f"{arm.mean:.{digits}f} ± {arm.sd:.{digits}f}" for arm in (ours.baseline, ours.candidate)]
+        means = [f"{method.mean:.{digits}f} ± {method.sd:.{digits}f}" for method in (ours.baseline, ours.candidate)]
         effects = [typeset(f"{theirs.d.value:+.2f}") if theirs.d else "–", typeset(f"{ours.cohens_d.value:+.2f}")]
         p = typeset(f"{ours.corrected_p:.2g}")
         rows.append([title_of(theirs.quantity), str(theirs.baseline), str(theirs.candidate), *means, *effects, p])
@@ -78,7 +80,7 @@ def comparisons(results: Path) -> str:
         for images in ("clean", "shifted"):
             for metric in ("top1_accuracy", "loss", "ece"):
                 row, digits = tables[images][metric], CONVENTIONS[metric].digits
-                means = [f"{row[arm]['mean']:.{digits}f}" for arm in ("baseline", "candidate")]
+                means = [f"{row[method]['mean']:.{digits}f}" for method in ("baseline", "candidate")]
                 low, high = row["interval"]
                 tested = f"{low:+.{digits}f} to {high:+.{digits}f}", f"{row['corrected_p']:.2g}", row["verdict"]
                 rows.append([title, images, f"`{metric}`", *means, *tested])
@@ -109,14 +111,14 @@ def digits(results: Path) -> str:
 def whole(results: Path) -> str:
     """What runs of table 1 took; side by side each has its share of the time."""
     rows = []
-    for precision, images, folder, reach in TABLE_1:
+    for precision, images, folder, target in TABLE_1:
         seconds = [sum(share.values()) for share in shares(list(read_bundles(results / folder).values()))]
         each = sum(seconds) / len(seconds)
         minutes = each * RUNS / 60
-        bound = "" if reach is None else f"≤ {reach}" + ("" if minutes <= reach else ", **not reached**")
+        bound = "" if target is None else f"≤ {target}" + ("" if minutes <= target else ", **missed**")
         shown = str(len(seconds)), f"{sum(seconds) / 60:.1f}", f"{each:.1f}", f"{minutes:.1f}"
         rows.append([precision, images, *shown, bound])
-    columns = ["runs", "minutes", "seconds a run", f"minutes for {RUNS} at that pace", "to reach"]
+    columns = ["runs", "minutes", "seconds a run", f"minutes for {RUNS} at that pace", "target"]
     return markdown_table(["precision", "evaluated on", *columns], rows)
 
 
@@ -126,11 +128,11 @@ def repeated(results: Path) -> str:
     for precision, whose, folders in REPEATED:
         records = (record for each in folders for record in read_bundles(results / each).values())
         ours = [record for record in records if _is_of_table_1(record["config"], precision)]
-        runs = {(record["config"]["arm"], record["config"]["seed"]): record["metrics"] for record in ours}
-        seeds = sorted(seed for arm, seed in runs if arm == PAIR[0])
+        runs = {(record["config"]["method"], record["config"]["seed"]): record["metrics"] for record in ours}
+        seeds = sorted(seed for method, seed in runs if method == PAIR[0])
         for images in ("clean", "corrupted"):
             if images == "clean" or all(len(metrics) > 1 for metrics in runs.values()):
-                sgd, own = ([_ece(runs[arm, seed], images) for seed in seeds] for arm in PAIR)
+                sgd, own = ([_ece(runs[method, seed], images) for seed in seeds] for method in PAIR)
                 names = f"{precision}, {whose}", f"{seeds[0]} to {seeds[-1]}", images
                 p = ttest_rel(sgd, own).pvalue
                 rows.append([*names, f"{fmean(sgd):.4f}", f"{fmean(own):.4f}", f"{p:.2g}"])
@@ -139,7 +141,10 @@ def repeated(results: Path) -> str:
 
 def _is_of_table_1(config: Mapping[str, Any], precision: str) -> bool:
     base = dataclasses.replace(PAPER, precision=precision).as_dict()
-    return config["arm"] in PAIR and config == {**base, **{name: config[name] for name in ("arm", "seed", "shifts")}}
+    return config["method"] in PAIR and config == {
+        **base,
+        **{name: config[name] for name in ("method", "seed", "shifts")},
+    }
 
 
 def _ece(metrics: Mapping[str, Mapping[str, float]], images: str) -> float:
@@ -170,7 +175,7 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
         method_tables.lengths,
         method_tables.large_steps,
         method_tables.hidden_units,
-        method_tables.spared,
+        method_tables.decay_conv_only,
         document.update_cosines,
         method_tables.diagnosed,
         document.recorder_costs,

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from ... import calibration
 from ...lab.networks import MODELS
 from ...lab.runs.prediction import logits
-from ...lab.training.arms import arm_named
 from ...lab.training.batches import Draws
 from ...lab.training.config import Config
 from ...lab.training.layers import parameters_of
+from ...lab.training.methods import method_named
 from ...lab.training.steps import EagerSteps, set_rate
 from ...lab.training.task import Task
 from .when_it_hurts import PLAIN, WITH_NORM, environment
@@ -40,17 +40,17 @@ CASES = {
     for network, config in NETWORKS.items()
     for rate, warm_up in ((0.01, 0), (0.03, 0), (0.06, 0), (0.1, 0), (0.1, WARM_UP))
 }
-ARMS = ("baseline", "orthograd", "orthograd_weight", "orthograd_update", "orthograd_update_weight")
+METHODS = ("baseline", "orthograd", "orthograd_skip_1d", "orthograd_update", "orthograd_update_skip_1d")
 FAILING = "CNN with batch norm, rate 0.1"
-KINDS = ("orthograd_head", "orthograd_norm_scale", "orthograd_norm_shift", "orthograd_convolution", "orthograd_row")
+KINDS = ("orthograd_head", "orthograd_norm_weight", "orthograd_norm_bias", "orthograd_convolution", "orthograd_row")
 HIDDEN = {f"{FAILING}, leaky": "leaky", f"{FAILING}, norm in the hidden layer": "normed"}
 """Cases in which the hidden layer cannot die, and the functions below that make their networks."""
 CASES |= {
     case: (replace(WITH_NORM, model=f"orthograd.paper.studies.large_steps:{function}", learning_rate=0.1), 0)
     for case, function in HIDDEN.items()
 }
-WANTED = dict.fromkeys(CASES, ARMS) | {FAILING: ARMS + KINDS}
-"""By case the arms that are run."""
+WANTED = dict.fromkeys(CASES, METHODS) | {FAILING: METHODS + KINDS}
+"""By case the methods that are run."""
 KEPT = ("top1_accuracy", "loss", "ece", "max_softmax", "max_logit")
 
 
@@ -72,12 +72,12 @@ def _with_hidden(shape: tuple[int, int, int], classes: int, *activation: nn.Modu
 def end_of(config: Config, warm_up: int) -> dict[str, float | None]:
     """The end of a run: how it learned, the norms of its weights, and its metrics on the test images."""
     torch.set_num_threads(1)
-    task, arm, order = Task.of(config), arm_named(config.arm), torch.Generator().manual_seed(config.seed)
+    task, method, order = Task.of(config), method_named(config.method), torch.Generator().manual_seed(config.seed)
     losses = []
     steps = EagerSteps(config, task)
     for epoch in range(1, EPOCHS + 1):
         set_rate(steps.optimizer, config.learning_rate * min(1.0, epoch / max(1, warm_up)))
-        losses.append(steps.epoch(Draws.of(config, arm, len(task.labels), order)))
+        losses.append(steps.epoch(Draws.of(config, method, len(task.labels), order)))
     with torch.no_grad():
         model, data = steps.model.eval(), task.dataset
         assert isinstance(model, nn.Sequential)
@@ -118,14 +118,16 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True, help="a JSON file for the runs")
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
-    wanted = [(case, *rest) for case, arms in WANTED.items() for rest in product(arms, range(options.seeds))]
-    configs = [replace(CASES[case][0], arm=arm, seed=seed) for case, arm, seed in wanted]
-    runs: dict[str, dict[str, list[Any]]] = {case: {arm: [] for arm in arms} for case, arms in WANTED.items()}
+    wanted = [(case, *rest) for case, methods in WANTED.items() for rest in product(methods, range(options.seeds))]
+    configs = [replace(CASES[case][0], method=method, seed=seed) for case, method, seed in wanted]
+    runs: dict[str, dict[str, list[Any]]] = {
+        case: {method: [] for method in methods} for case, methods in WANTED.items()
+    }
     with ProcessPoolExecutor(2) as pool:
         ends = pool.map(end_of, configs, [CASES[case][1] for case, _, _ in wanted])
-        for (case, arm, seed), end in zip(wanted, ends, strict=True):
-            runs[case][arm].append(end)
-            print(case, arm, seed, end, flush=True)
+        for (case, method, seed), end in zip(wanted, ends, strict=True):
+            runs[case][method].append(end)
+            print(case, method, seed, end, flush=True)
     record = {"environment": environment(), "epochs": EPOCHS, "warm_up": WARM_UP, "runs": runs}
     text = json.dumps(record, ensure_ascii=False).replace('{"highest', '\n{"highest')
     options.record.write_text(text + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ Point = tuple[float, float]
 Runs = Sequence[Mapping[str, Sequence[float]]]
 """Of each run the values of its metrics over epochs."""
 FIRST, TICKS = 28, (30, 50, 100, 200, 300)
-"""The epoch that the curves begin at: before it, neither arm has learned anything."""
+"""The epoch that the curves begin at: before it, neither method has learned anything."""
 TITLES = {"baseline": "SGD: surer than right", "orthograd": "⊥Grad: about as sure as right"}
 PANEL = Frame(width=290, height=262, left=44, right=14, top=14, bottom=40)
 WIDTH, HEIGHT, TOP, LEFT = 960, 340, 44, 330
@@ -65,9 +65,11 @@ def method_figure(record: Mapping[str, Any]) -> str:
             geometry(),
             (
                 placed(
-                    LEFT + i * 315, tag("text", title, x=PANEL.left, y=-20, class_="strong"), curves(epochs, runs[arm])
+                    LEFT + i * 315,
+                    tag("text", title, x=PANEL.left, y=-20, class_="strong"),
+                    curves(epochs, runs[method]),
                 )
-                for i, (arm, title) in enumerate(TITLES.items())
+                for i, (method, title) in enumerate(TITLES.items())
             ),
             xmlns="http://www.w3.org/2000/svg",
             viewBox=f"0 0 {WIDTH} {HEIGHT}",

@@ -12,7 +12,7 @@ from statistics import fmean, median
 from typing import Any
 
 from ...diagnosis.result import Diagnosis, Row, aligned
-from ...lab.comparison.pair import ArmPair
+from ...lab.comparison.pair import MethodPair
 from ...lab.jobs.bundles import bundle_path, read_bundle
 from ...statistics import compare_table, difference_interval
 from ...statistics.table import markdown_table
@@ -51,10 +51,10 @@ STOPS: dict[str, tuple[int | str, ...]] = {
     "CNN with batch norm, falling rate": (300,),
     "plain CNN, no weight decay": (300,),
     "plain CNN, ten times the decay": (300,),
-    "plain CNN, ten times the decay, spared": (300,),
+    "plain CNN, ten times the decay, on convolutions only": (300,),
     "CNN with batch norm, no weight decay": (300,),
     "CNN with batch norm, ten times the decay": (300,),
-    "CNN with batch norm, ten times the decay, spared": (300,),
+    "CNN with batch norm, ten times the decay, on convolutions only": (300,),
     "plain CNN, its head alone": (80, 300),
     "CNN with batch norm, its head alone": (40, 300),
     "plain CNN, AdamW": (300,),
@@ -77,14 +77,14 @@ LENGTHS = (
     ("resnet18_bf16", "orthograd_update", "ResNet-18, ⊥Grad of the update"),
     ("resnet50", "orthograd", "ResNet-50"),
     ("resnet50", "orthograd_update", "ResNet-50, ⊥Grad of the update"),
-    ("resnet50", "orthograd_update_weight", "ResNet-50, ⊥Grad of the update, vectors spared"),
+    ("resnet50", "orthograd_update_skip_1d", "ResNet-50, ⊥Grad of the update, 1-D parameters skipped"),
     ("wide_resnet28_10", "orthograd", "WideResNet-28-10"),
     ("resnet18_1000_epochs", "orthograd", "ResNet-18, 1000 epochs"),
     ("resnet18_all_labels", "orthograd", "ResNet-18, all labels"),
     ("resnet18_adamw", "orthograd", "ResNet-18, AdamW"),
 )
-"""Settings and arms of the reproduction whose heads are compared with those without ⊥Grad, where there are runs."""
-SPARED_ROWS: dict[str, tuple[Value, str]] = {
+"""Settings and methods of the reproduction whose heads are compared with those without ⊥Grad, where there are runs."""
+DECAY_ROWS: dict[str, tuple[Value, str]] = {
     **{name: EXPECTED[name] for name in ("accuracy, %", "max |logit|")},
     "confidence − accuracy": (
         lambda run: run["metrics"]["clean"]["max_softmax"] - run["metrics"]["clean"]["top1_accuracy"] / 100,
@@ -98,11 +98,11 @@ SPARED_ROWS: dict[str, tuple[Value, str]] = {
 STEPPED = {
     "baseline": "SGD",
     "orthograd": "⊥Grad of the gradient",
-    "orthograd_weight": "⊥Grad of the gradient, vectors spared",
+    "orthograd_skip_1d": "⊥Grad of the gradient, 1-D parameters skipped",
     "orthograd_update": "⊥Grad of the update",
-    "orthograd_update_weight": "⊥Grad of the update, vectors spared",
+    "orthograd_update_skip_1d": "⊥Grad of the update, 1-D parameters skipped",
 }
-"""Arms of docs/results/large-steps.json that were run at all rates."""
+"""Methods of docs/results/large-steps.json that were run at all rates."""
 HIDDEN = {
     "CNN with batch norm, rate 0.1": "as it is",
     "CNN with batch norm, rate 0.1, leaky": "leaky ReLU in the hidden layer",
@@ -115,22 +115,22 @@ SHOWN = ("11.weight", "5.weight", "4.weight", "4.bias")
 
 
 def expected(results: Path) -> str:
-    """What ⊥Grad changed in every setting of the reproduction that both arms were run in."""
+    """What ⊥Grad changed in every setting of the reproduction that both methods were run in."""
     columns = {}
     for setting, title in SETTINGS.items():
         pair = reproduced(results, setting, "baseline", "orthograd")
         if pair is not None:
             columns[f"{title}, {len(pair.seeds)} seeds"] = pair.baseline, pair.candidate
-    rows = [[name, *(change(arms, *how) for arms in columns.values())] for name, how in EXPECTED.items()]
+    rows = [[name, *(change(methods, *how) for methods in columns.values())] for name, how in EXPECTED.items()]
     return markdown_table(["without → with ⊥Grad", *columns], rows)
 
 
-def reproduced(results: Path, setting: str, baseline: str, candidate: str) -> ArmPair | None:
-    """Two arms of the reproduction in a setting; None where there are no runs of one."""
-    paths = [bundle_path(results / "reproduction", setting, arm) for arm in (baseline, candidate)]
+def reproduced(results: Path, setting: str, baseline: str, candidate: str) -> MethodPair | None:
+    """Two methods of the reproduction in a setting; None where there are no runs of one."""
+    paths = [bundle_path(results / "reproduction", setting, method) for method in (baseline, candidate)]
     if not all(path.exists() for path in paths):
         return None
-    return ArmPair.of([run for path in paths for run in read_bundle(path)], baseline=baseline, candidate=candidate)
+    return MethodPair.of([run for path in paths for run in read_bundle(path)], baseline=baseline, candidate=candidate)
 
 
 def mean_over_shifts(run: Run, metric: str) -> float | None:
@@ -139,9 +139,9 @@ def mean_over_shifts(run: Run, metric: str) -> float | None:
     return fmean(shifted) if shifted else None
 
 
-def change(arms: Sequence[Sequence[Run]], of: Value, form: str) -> str:
-    """The means of both arms, in the order of their seeds; bold where the paired interval excludes zero."""
-    before, after = ([of(run) for run in arm] for arm in arms)
+def change(methods: Sequence[Sequence[Run]], of: Value, form: str) -> str:
+    """The means of both methods, in the order of their seeds; bold where the paired interval excludes zero."""
+    before, after = ([of(run) for run in method] for method in methods)
     if None in (*before, *after):
         return "–"
     low, high = difference_interval(before, after)
@@ -154,17 +154,18 @@ def when(results: Path) -> str:
     record = _record(results, "when.json")
     runs, epochs = record["runs"], record["epochs"]
     cases = {
-        (case, str(stop)): [[moment(run, epochs, stop) for run in arm] for arm in runs[case].values()]
+        (case, str(stop)): [[moment(run, epochs, stop) for run in method] for method in runs[case].values()]
         for case, stops in STOPS.items()
         for stop in stops
     }
     eces = {
-        ", ".join(name): ([at["ece"] for at in arms[0]], [at["ece"] for at in arms[1]]) for name, arms in cases.items()
+        ", ".join(name): ([at["ece"] for at in methods[0]], [at["ece"] for at in methods[1]])
+        for name, methods in cases.items()
     }
     verdicts = compare_table(eces, better=dict.fromkeys(eces, "lower"))
     rows = [
-        [*name, *(change(arms, *how) for how in WHEN.values()), verdicts[", ".join(name)].verdict]
-        for name, arms in cases.items()
+        [*name, *(change(methods, *how) for how in WHEN.values()), verdicts[", ".join(name)].verdict]
+        for name, methods in cases.items()
     ]
     return markdown_table(["without → with ⊥Grad", "epochs", *WHEN, "its ECE is"], rows)
 
@@ -172,14 +173,14 @@ def when(results: Path) -> str:
 def lengths(results: Path) -> str:
     """How long the head gets, and how large logits, by the runs of the reproduction; and how training began."""
     rows = []
-    for setting, arm, title in LENGTHS:
-        pair = reproduced(results, setting, "baseline", arm)
+    for setting, method, title in LENGTHS:
+        pair = reproduced(results, setting, "baseline", method)
         if pair is not None:
             first = f"{fmean(run['losses'][0] for run in pair.baseline):.2f}"
             before = f"{fmean(norm_of(run, 'head', 'start') for run in pair.baseline):.2f}"
-            arms = pair.baseline, pair.candidate
-            head = change(arms, lambda run: norm_of(run, "head", "end"), ".2f")
-            logit = change(arms, lambda run: run["metrics"]["clean"]["max_logit"], ".2f")
+            methods = pair.baseline, pair.candidate
+            head = change(methods, lambda run: norm_of(run, "head", "end"), ".2f")
+            logit = change(methods, lambda run: run["metrics"]["clean"]["max_logit"], ".2f")
             rows.append([f"{title}, {len(pair.seeds)} seeds", first, before, head, logit])
     header = [
         "without → with ⊥Grad",
@@ -191,31 +192,34 @@ def lengths(results: Path) -> str:
     return markdown_table(header, rows)
 
 
-def spared(results: Path) -> str:
+def decay_conv_only(results: Path) -> str:
     """What is left of ⊥Grad's doing where only convolutions decay."""
     columns = [
-        (f"{labels}, {decay} decay", reproduced(results, setting, *arms))
+        (f"{labels}, {decay} decay", reproduced(results, setting, *methods))
         for setting, labels in {"resnet18_bf16": "few labels", "resnet18_all_labels": "all labels"}.items()
-        for arms, decay in {("baseline", "orthograd"): "all", ("spared", "spared_orthograd"): "convolutions"}.items()
+        for methods, decay in {
+            ("baseline", "orthograd"): "all",
+            ("decay_conv_only", "decay_conv_only_orthograd"): "convolutions",
+        }.items()
     ]
     pairs = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in columns if pair is not None}
-    arms = {title: (pair.baseline, pair.candidate) for title, pair in pairs.items()}
-    rows = [[name, *(change(pair, *how) for pair in arms.values())] for name, how in SPARED_ROWS.items()]
-    return markdown_table(["ResNet-18, without → with ⊥Grad", *arms], rows)
+    methods = {title: (pair.baseline, pair.candidate) for title, pair in pairs.items()}
+    rows = [[name, *(change(pair, *how) for pair in methods.values())] for name, how in DECAY_ROWS.items()]
+    return markdown_table(["ResNet-18, without → with ⊥Grad", *methods], rows)
 
 
 def large_steps(results: Path) -> str:
     """Rates that are larger than the recipe's: from the record of `large_steps`."""
     all_runs = _record(results, "large-steps.json")["runs"]
-    runs = {case: arms for case, arms in all_runs.items() if case not in list(HIDDEN)[1:]}
-    rows = [[case, *(means(arms[arm]) for arm in STEPPED)] for case, arms in runs.items()]
+    runs = {case: methods for case, methods in all_runs.items() if case not in list(HIDDEN)[1:]}
+    rows = [[case, *(means(methods[method]) for method in STEPPED)] for case, methods in runs.items()]
     return markdown_table(["accuracy, %; ECE; ‖head‖", *STEPPED.values()], rows)
 
 
 def hidden_units(results: Path) -> str:
     """Where runs fail, how many learned, and which part of their hidden units is off: from the same record."""
     runs = _record(results, "large-steps.json")["runs"]
-    rows = [[title, *(learned_and_off(runs[case][arm]) for arm in STEPPED)] for case, title in HIDDEN.items()]
+    rows = [[title, *(learned_and_off(runs[case][method]) for method in STEPPED)] for case, title in HIDDEN.items()]
     return markdown_table(["learned; units off, of these and of others", *STEPPED.values()], rows)
 
 

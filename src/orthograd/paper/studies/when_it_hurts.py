@@ -26,9 +26,9 @@ from torch.nn.functional import cross_entropy
 
 from ... import __version__, calibration
 from ...lab.runs.prediction import logits
-from ...lab.training.arms import arm_named
 from ...lab.training.batches import Draws
 from ...lab.training.config import Config
+from ...lab.training.methods import method_named
 from ...lab.training.steps import EagerSteps, set_rate
 from ...lab.training.task import Task
 
@@ -45,11 +45,15 @@ CASES = {
     "CNN with batch norm, no weight decay": (replace(WITH_NORM, weight_decay=0.0), "baseline", "orthograd"),
     "plain CNN, ten times the decay": (replace(PLAIN, weight_decay=5e-3), "baseline", "orthograd"),
     "CNN with batch norm, ten times the decay": (replace(WITH_NORM, weight_decay=5e-3), "baseline", "orthograd"),
-    "plain CNN, ten times the decay, spared": (replace(PLAIN, weight_decay=5e-3), "spared", "spared_orthograd"),
-    "CNN with batch norm, ten times the decay, spared": (
+    "plain CNN, ten times the decay, on convolutions only": (
+        replace(PLAIN, weight_decay=5e-3),
+        "decay_conv_only",
+        "decay_conv_only_orthograd",
+    ),
+    "CNN with batch norm, ten times the decay, on convolutions only": (
         replace(WITH_NORM, weight_decay=5e-3),
-        "spared",
-        "spared_orthograd",
+        "decay_conv_only",
+        "decay_conv_only_orthograd",
     ),
     "plain CNN, its head alone": (PLAIN, "baseline", "orthograd_head"),
     "CNN with batch norm, its head alone": (WITH_NORM, "baseline", "orthograd_head"),
@@ -70,12 +74,12 @@ KEPT = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "max_logit")
 def history(config: Config) -> dict[str, list[float]]:
     """What the network is like after each of the epochs: a list of values for each name."""
     torch.set_num_threads(1)
-    task, arm, order = Task.of(config), arm_named(config.arm), torch.Generator().manual_seed(config.seed)
+    task, method, order = Task.of(config), method_named(config.method), torch.Generator().manual_seed(config.seed)
     moments = []
     steps = EagerSteps(config, task)
     for epoch in range(1, EPOCHS[-1] + 1):
         set_rate(steps.optimizer, config.rate_in(epoch - 1))
-        loss = steps.epoch(Draws.of(config, arm, len(task.labels), order))
+        loss = steps.epoch(Draws.of(config, method, len(task.labels), order))
         if epoch in EPOCHS:
             moments.append({"training_loss": loss, **evaluated(steps.model, task, config)})
     return {name: [float(f"{values[name]:.5g}") for values in moments] for name in moments[0]}
@@ -100,16 +104,16 @@ def evaluated(model: nn.Module, task: Task, config: Config) -> dict[str, Any]:
 
 def record(seeds: Sequence[int], cases: Sequence[str]) -> dict[str, Any]:
     """The runs of these cases, and what they ran on."""
-    keys = [(case, arm) for case in cases for arm in CASES[case][1:]]
-    configs = [replace(CASES[case][0], seed=seed, arm=arm) for (case, arm), seed in product(keys, seeds)]
+    keys = [(case, method) for case in cases for method in CASES[case][1:]]
+    configs = [replace(CASES[case][0], seed=seed, method=method) for (case, method), seed in product(keys, seeds)]
     with ProcessPoolExecutor(2) as pool:
         histories = []
         for config, run in zip(configs, pool.map(history, configs), strict=True):
             histories.append(run)
-            print(f"{len(histories)} of {len(configs)}:", config.model, config.arm, config.seed, flush=True)
+            print(f"{len(histories)} of {len(configs)}:", config.model, config.method, config.seed, flush=True)
     runs: dict[str, dict[str, Any]] = {case: {} for case in cases}
-    for i, (case, arm) in enumerate(keys):
-        runs[case][arm] = histories[i * len(seeds) : (i + 1) * len(seeds)]
+    for i, (case, method) in enumerate(keys):
+        runs[case][method] = histories[i * len(seeds) : (i + 1) * len(seeds)]
     return {"environment": environment(), "epochs": EPOCHS, "seeds": list(seeds), "runs": runs}
 
 

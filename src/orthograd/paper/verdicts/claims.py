@@ -47,7 +47,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Row:
-    """Both arms' means of a quantity, and what the paper says of their difference, where it does.
+    """Both methods' means of a quantity, and what the paper says of their difference, where it does.
 
     Quantities are named as `orthograd.paper.evidence.value_of` knows them. ``d`` is (baseline − candidate) / pooled SD.
     """
@@ -130,9 +130,9 @@ def _variants(rows: Data) -> Iterator[Row]:
 def _extended(rows: Data) -> Iterator[Row]:
     yield _row("clean.top1_accuracy", rows["clean_accuracy"])
     yield _row("shifted.top1_accuracy", rows["cifar10c_mean_accuracy"])
-    for metric, arms in rows["by_severity"].items():
+    for metric, methods in rows["by_severity"].items():
         name = "top1_accuracy" if metric == "accuracy" else metric
-        for level, (first, second) in enumerate(zip(arms["sgd"], arms["orthograd"], strict=True), start=1):
+        for level, (first, second) in enumerate(zip(methods["sgd"], methods["orthograd"], strict=True), start=1):
             yield Row(f"severity_{level}.{name}", Printed(first), Printed(second))
 
 
@@ -151,7 +151,7 @@ class Oddity:
 
 
 _WELCH = (
-    "is not Student's, as 14 of the 18 printed p are: d = {d} with 5 seeds an arm gives {p}. It lies where Welch's "
+    "is not Student's, as 14 of the 18 printed p are: d = {d} with 5 seeds a method gives {p}. It lies where Welch's "
     "test can, whose degrees of freedom d does not tell."
 )
 

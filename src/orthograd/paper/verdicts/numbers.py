@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from ...calibration import CONVENTIONS
-from ...lab.comparison.pair import MARGINS, ArmPair
+from ...lab.comparison.pair import MARGINS, MethodPair
 from ...statistics import Comparison, Direction, Interval, compare_table, from_effect_size
 from ..evidence import values_of
 from .claims import Oddity, Printed, Row, Section, oddities_of
@@ -27,11 +27,11 @@ Verdict = Literal[
 ]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 LEVEL = 0.05
-Arms = tuple[Sequence[float], Sequence[float]]
+Methods = tuple[Sequence[float], Sequence[float]]
 
 
-def differences(arms: Mapping[str, Arms], *, margins: Mapping[str, float] | None = None) -> dict[str, Comparison]:
-    """The comparison of every quantity, first − second arm, corrected by Holm's rule over all of them.
+def differences(methods: Mapping[str, Methods], *, margins: Mapping[str, float] | None = None) -> dict[str, Comparison]:
+    """The comparison of every quantity, first − second method, corrected by Holm's rule over all of them.
 
     ``margins`` are what differences do not matter within, the usual ones if not given.
 
@@ -39,18 +39,18 @@ def differences(arms: Mapping[str, Arms], *, margins: Mapping[str, float] | None
     >>> rows["clean.ece"].verdict
     'better'
     """
-    if not arms:
+    if not methods:
         return {}
     if margins is None:
-        margins = {name: margin for name in arms if (margin := MARGINS.get(_metric(name))) is not None}
-    table = compare_table(arms, better={name: _better(name) for name in arms}, margins=margins, alpha=LEVEL)
-    return dict(zip(arms, table, strict=True))
+        margins = {name: margin for name in methods if (margin := MARGINS.get(_metric(name))) is not None}
+    table = compare_table(methods, better={name: _better(name) for name in methods}, margins=margins, alpha=LEVEL)
+    return dict(zip(methods, table, strict=True))
 
 
-def differences_of(pair: ArmPair, quantities: Sequence[str]) -> dict[str, Comparison]:
+def differences_of(pair: MethodPair, quantities: Sequence[str]) -> dict[str, Comparison]:
     """Of those quantities for which every run has a number."""
-    arms = {name: (values_of(pair.baseline, name), values_of(pair.candidate, name)) for name in quantities}
-    return differences({name: both for name, both in arms.items() if all(both)})
+    methods = {name: (values_of(pair.baseline, name), values_of(pair.candidate, name)) for name in quantities}
+    return differences({name: both for name, both in methods.items() if all(both)})
 
 
 def _metric(quantity: str) -> str:
@@ -64,27 +64,27 @@ def _better(quantity: str) -> Direction | None:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Verdict:
     """A verdict, and the range in which the paper's number should lie if both of us measure the same thing."""
 
     verdict: Verdict
     expected: Interval | None = None
 
 
-def judged_mean(printed: Printed, row: Row, seeds: int, ours: Comparison | None) -> Judged:
+def verdict_on_mean(printed: Printed, row: Row, seeds: int, ours: Comparison | None) -> Verdict:
     """One of the two means of a row. Inside the expected range, and the finding agrees or none is claimed: reproduced.
 
     Outside, but with the same finding about the difference (its sign, or none in either), it is of another size; else
     it is not reproduced.
     """
     if ours is None:
-        return Judged("still missing")
+        return Verdict("still missing")
     values = ours.baseline_values if printed is row.baseline else ours.candidate_values
     expected = expected_mean(values, seeds, rounding=printed.rounding)
     is_same = is_same_finding(row, ours)
     if printed.value in expected:
-        return Judged("reproduced" if is_same or not claims_difference(row) else "not reproduced", expected)
-    return Judged(_of_another_size(row, ours) if is_same else "not reproduced", expected)
+        return Verdict("reproduced" if is_same or not claims_difference(row) else "not reproduced", expected)
+    return Verdict(_of_another_size(row, ours) if is_same else "not reproduced", expected)
 
 
 def expected_mean(values: Sequence[float], seeds: int, *, rounding: float = 0.0) -> Interval:
@@ -119,7 +119,7 @@ def _of_another_size(row: Row, ours: Comparison) -> Verdict:
     return "same direction, different size" if is_same else "no difference in either, different size"
 
 
-def judged_effect(row: Row, seeds: int, ours: Comparison | None) -> Judged | None:
+def verdict_on_effect(row: Row, seeds: int, ours: Comparison | None) -> Verdict | None:
     """Two effect sizes agree if they differ by no more than their 95 % intervals, added in squares, allow.
 
     None where the paper says nothing of the effect.
@@ -128,15 +128,15 @@ def judged_effect(row: Row, seeds: int, ours: Comparison | None) -> Judged | Non
     if theirs is None:
         return None
     if ours is None:
-        return Judged("still missing")
+        return Verdict("still missing")
     d, own, other = ours.cohens_d.value, ours.cohens_d.normal, from_effect_size(theirs, seeds).normal
     assert own is not None
     rounding = row.d.rounding if row.d else 0.0
     half = math.hypot((own.high - own.low) / 2, (other.high - other.low) / 2) + rounding
     expected = Interval(d - half, d + half)
     if not is_same_finding(row, ours):
-        return Judged("not reproduced", expected)
-    return Judged("reproduced" if theirs in expected else _of_another_size(row, ours), expected)
+        return Verdict("not reproduced", expected)
+    return Verdict("reproduced" if theirs in expected else _of_another_size(row, ours), expected)
 
 
 def printed_effect(row: Row, seeds: int) -> float | None:
@@ -151,10 +151,10 @@ def printed_effect(row: Row, seeds: int) -> float | None:
 
 @dataclass(frozen=True)
 class Answer:
-    """A table of the paper, and the pair of arms that answers it; None where runs are missing."""
+    """A table of the paper, and the pair of methods that answers it; None where runs are missing."""
 
     section: Section
-    pair: ArmPair | None
+    pair: MethodPair | None
     names: tuple[str, str]
 
     @cached_property
@@ -162,13 +162,13 @@ class Answer:
         """Of the quantities of the table for which every run has a number."""
         return {} if self.pair is None else differences_of(self.pair, [row.quantity for row in self.section.rows])
 
-    def mean(self, row: Row, printed: Printed) -> Judged:
+    def mean(self, row: Row, printed: Printed) -> Verdict:
         """The verdict on one of the two means of a row."""
-        return judged_mean(printed, row, self.section.seeds, self.comparisons.get(row.quantity))
+        return verdict_on_mean(printed, row, self.section.seeds, self.comparisons.get(row.quantity))
 
-    def effect(self, row: Row) -> Judged | None:
+    def effect(self, row: Row) -> Verdict | None:
         """The verdict on the effect of a row; None where the paper says nothing of it."""
-        return judged_effect(row, self.section.seeds, self.comparisons.get(row.quantity))
+        return verdict_on_effect(row, self.section.seeds, self.comparisons.get(row.quantity))
 
     def oddities(self, row: Row) -> list[Oddity]:
         """What is odd about the numbers of a row."""

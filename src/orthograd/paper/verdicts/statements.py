@@ -33,10 +33,10 @@ class Statement:
 def _comparison(
     evidence: Evidence, experiment: str, quantity: str, *, margin: float | None = None
 ) -> Comparison | None:
-    """The first two arms of an experiment; None where runs are missing or have no such number."""
+    """The first two methods of an experiment; None where runs are missing or have no such number."""
     pair = evidence.pair(EXPERIMENTS[experiment])
-    arms = ([], []) if pair is None else (values_of(pair.baseline, quantity), values_of(pair.candidate, quantity))
-    return compare(*arms, margin=margin, alpha=LEVEL) if all(arms) else None
+    methods = ([], []) if pair is None else (values_of(pair.baseline, quantity), values_of(pair.candidate, quantity))
+    return compare(*methods, margin=margin, alpha=LEVEL) if all(methods) else None
 
 
 def _is_as_accurate(experiment: str) -> Callable[[Evidence], Finding | None]:
@@ -156,7 +156,7 @@ STATEMENTS = (
     Statement(
         "extended",
         "At severity 5, ⊥Grad after 1000 epochs is more accurate than every run of 100 epochs.",
-        "its mean against the best of both arms",
+        "its mean against the best of both methods",
         _beats_every_short_run,
     ),
     Statement(

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pytest
 
 from orthograd.lab.comparison.page.document import page
-from orthograd.lab.comparison.pair import ArmPair
+from orthograd.lab.comparison.pair import MethodPair
 from orthograd.paper.document.blocks import as_page
 from orthograd.paper.document.contents import contents
 from orthograd.paper.evidence import Evidence
@@ -37,7 +37,7 @@ OPEN_ALL = "document.querySelectorAll('details').forEach((each) => { each.open =
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    pair = ArmPair.of(RECORDS, baseline="baseline", candidate="orthograd")
+    pair = MethodPair.of(RECORDS, baseline="baseline", candidate="orthograd")
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(page(pair, names=("baseline", "⊥Grad"), command="orthograd compare"), encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Curves of both arms with the range of the seeds: metrics over the severity of a shift, the loss over training."""
+"""Curves of both methods with the range of the seeds: metrics over the severity of a shift, the loss over training."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ....calibration import CONVENTIONS
 from ..formats import TITLES
-from ..pair import ArmPair
+from ..pair import MethodPair
 from ..records import by_severity, shifts
 from .figure import (
-    ARMS,
+    METHODS,
     Band,
     Frame,
     Scale,
     area,
-    arm_entries,
     around,
     band_entry,
     bands_of,
@@ -25,6 +24,7 @@ from .figure import (
     figure,
     left_axis,
     marker,
+    method_entries,
     panel,
     thinned,
 )
@@ -38,10 +38,10 @@ TRAINING_FRAME = Frame(width=360, height=220, left=48, right=18)
 DRAWN, LISTED, MARKED = 400, 50, 8  # epochs of a line, of a table, with a marker
 
 
-def severity_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def severity_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """The mean over all shifts, then each shift by itself."""
     if not pair.is_shifted:
-        return tag("p", "This section is missing: these runs were judged on clean images alone.", class_="missing")
+        return tag("p", "This section is missing: these runs were evaluated on clean images alone.", class_="missing")
     kinds = shifts(pair.baseline[0])
     levels = len(by_severity(pair.baseline[:1], "ece")[0])
     introduction = tag(
@@ -53,13 +53,13 @@ def severity_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
     return joined(introduction, _over_all(pair, names), (_by_shift(pair, names, kinds, metric) for metric in BY_SHIFT))
 
 
-def _over_all(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def _over_all(pair: MethodPair, names: tuple[str, str]) -> Markup:
     by_metric = {metric: severity_bands(pair, metric) for metric in MAIN}
     shown = {TITLES[metric]: (metric, bands) for metric, bands in by_metric.items() if bands is not None}
     return _severity_figure("severity", "The mean over all shifts", shown, names, SEVERITY_FRAME, "three")
 
 
-def _by_shift(pair: ArmPair, names: tuple[str, str], kinds: Sequence[str], metric: str) -> Markup | None:
+def _by_shift(pair: MethodPair, names: tuple[str, str], kinds: Sequence[str], metric: str) -> Markup | None:
     by_shift = {shift: severity_bands(pair, metric, shift) for shift in kinds}
     shown = {shift: (metric, bands) for shift, bands in by_shift.items() if bands is not None}
     if not shown:
@@ -69,11 +69,11 @@ def _by_shift(pair: ArmPair, names: tuple[str, str], kinds: Sequence[str], metri
     return _severity_figure(f"shift-{metric}", title, shown, names, SMALL, "five")
 
 
-def severity_bands(pair: ArmPair, metric: str, shift: str | None = None) -> list[Band] | None:
-    """Means and ranges of both arms; None where any run has no number."""
-    arms = [by_severity(arm, metric, shift=shift) for arm in (pair.baseline, pair.candidate)]
-    is_known = all(math.isfinite(value) for arm in arms for run in arm for value in run)
-    return [bands_of(arm) for arm in arms] if is_known else None
+def severity_bands(pair: MethodPair, metric: str, shift: str | None = None) -> list[Band] | None:
+    """Means and ranges of both methods; None where any run has no number."""
+    methods = [by_severity(method, metric, shift=shift) for method in (pair.baseline, pair.candidate)]
+    is_known = all(math.isfinite(value) for method in methods for run in method for value in run)
+    return [bands_of(method) for method in methods] if is_known else None
 
 
 def _severity_figure(
@@ -116,7 +116,7 @@ def severity_drawing(
     frame: Frame = SEVERITY_FRAME,
     extent: Sequence[float] | None = None,
 ) -> Markup:
-    """A metric over severity, both arms with their ranges; ``extent`` are values that the axis must show."""
+    """A metric over severity, both methods with their ranges; ``extent`` are values that the axis must show."""
     form = f".{min(3, CONVENTIONS[metric].digits)}f"
     words = " ".join(f"{name}: {_listed(band.mean, form)}." for name, band in zip(names, bands, strict=True))
     y = around(extent or [value for band in bands for value in band.extremes], *frame.y)
@@ -133,16 +133,16 @@ def severity_drawing(
     )
 
 
-def training_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
-    """One figure: the loss of each epoch in both arms."""
-    arms = [[record["losses"] for record in arm] for arm in (pair.baseline, pair.candidate)]
-    if len({len(losses) for arm in arms for losses in arm}) > 1:
+def training_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
+    """One figure: the loss of each epoch in both methods."""
+    methods = [[record["losses"] for record in method] for method in (pair.baseline, pair.candidate)]
+    if len({len(losses) for method in methods for losses in method}) > 1:
         return tag("p", "This section is missing: the runs have different numbers of epochs.", class_="missing")
-    bands = [bands_of(arm) for arm in arms]
+    bands = [bands_of(method) for method in methods]
     last = " and ".join(f"{band.mean[-1]:.3g} under {name}" for name, band in zip(names, bands, strict=True))
     introduction = tag(
         "p",
-        "The loss on the training images that each arm minimises, so arms with different losses do not compare. "
+        "The loss on the training images that each method minimises, so methods with different losses do not compare. "
         f"The last epoch ends at {last}, the mean over the seeds.",
     )
     note = "on a logarithmic axis" if _loss_scale(bands).is_logarithmic else ""
@@ -153,7 +153,7 @@ def training_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
 
 
 def training_drawing(identity: str, bands: Sequence[Band], names: tuple[str, str]) -> Markup:
-    """The loss of both arms over the epochs."""
+    """The loss of both methods over the epochs."""
     epochs = len(bands[0].mean)
     x, y = Scale(1, max(2, epochs), *TRAINING_FRAME.x), _loss_scale(bands)
     ticks = [(x(value), text) for value, text in x.ticks(5) if value == int(value) and value <= epochs]
@@ -192,7 +192,7 @@ def _figure(
         key,
         title=title,
         words=f"Lines are means over the seeds; bands reach {ranges}.",
-        legend=[*arm_entries(names), band_entry(ranges)],
+        legend=[*method_entries(names), band_entry(ranges)],
         panels=panels,
         numbers=numbers,
         columns=columns,
@@ -213,9 +213,9 @@ def _curves(
     def along(values: Sequence[float]) -> list[tuple[float, float]]:
         return [(places[i], y(values[i])) for i in drawn]
 
-    for band, look in zip(bands, ARMS, strict=True):
+    for band, look in zip(bands, METHODS, strict=True):
         yield area(along(band.low), along(band.high), look=look)
-    for band, look in zip(bands, ARMS, strict=True):
+    for band, look in zip(bands, METHODS, strict=True):
         yield curve(along(band.mean), look=look)
         yield from (marker(places[i], y(band.mean[i]), look=look, size=size) for i in marked)
 

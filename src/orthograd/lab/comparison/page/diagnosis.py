@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..pair import ArmPair
+from ..pair import MethodPair
 from ..records import Record, is_number
-from .figure import ARMS, Frame, Scale, bottom_axis, drawing, entry, figure, panel
+from .figure import METHODS, Frame, Scale, bottom_axis, drawing, entry, figure, panel
 from .markup import Markup, joined, table, tag
 
 DRAWN, ROW, LONGEST = 12, 26, 15  # parameters, units of the drawing, letters of a name
@@ -34,7 +34,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter as the mean over the seeds: both arms start alike, and end each in its own way."""
+    """A parameter as the mean over the seeds: both methods start alike, and end each in its own way."""
 
     name: str
     kind: str | None
@@ -43,7 +43,7 @@ class Parameter:
 
     @property
     def share(self) -> float:
-        """Of the whole gradient's energy at the end, in the arm where it is larger: what it is sorted by."""
+        """Of the whole gradient's energy at the end, in the method where it is larger: what it is sorted by."""
         return max((end.share or 0.0 for end in self.ends), default=0.0)
 
 
@@ -56,7 +56,7 @@ class Part:
     norm: float | None
 
 
-def section(pair: ArmPair, names: tuple[str, str]) -> Markup | None:
+def section(pair: MethodPair, names: tuple[str, str]) -> Markup | None:
     """A figure and a table; None where the records know nothing of it or tell of different networks."""
     parameters = parameters_of(pair)
     if not parameters:
@@ -72,7 +72,7 @@ def section(pair: ArmPair, names: tuple[str, str]) -> Markup | None:
     return joined(introduction, _figure(drawn, names) if drawn else None, _table(parameters, names), _glossary())
 
 
-def parameters_of(pair: ArmPair) -> list[Parameter]:
+def parameters_of(pair: MethodPair) -> list[Parameter]:
     """All parameters, the most radial gradient first; none where a record has no diagnosis."""
     parts = [record.get("diagnosis") for record in pair.records]
     if not all(parts) or len({tuple(sorted(part["parameters"])) for part in parts if part}) > 1:
@@ -81,7 +81,7 @@ def parameters_of(pair: ArmPair) -> list[Parameter]:
     return sorted(parameters, key=lambda parameter: -parameter.share)
 
 
-def _parameter(name: str, pair: ArmPair) -> Parameter:
+def _parameter(name: str, pair: MethodPair) -> Parameter:
     kinds = Counter(record["diagnosis"]["parameters"][name]["kind"] for record in pair.records)
     kind = sorted(kinds.items(), key=lambda item: (-item[1], str(item[0])))[0][0]
     ends = _part(pair.baseline, name, "end"), _part(pair.candidate, name, "end")
@@ -100,7 +100,7 @@ def _mean(parts: Sequence[Any], key: str) -> float | None:
 
 def _figure(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
     samples = [
-        entry(_bar(2, 26, 7, look), f"{name}, after the last step") for look, name in zip(ARMS, names, strict=True)
+        entry(_bar(2, 26, 7, look), f"{name}, after the last step") for look, name in zip(METHODS, names, strict=True)
     ]
     start = entry(tag("line", class_="whisker", x1=14, x2=14, y1=1, y2=13), "before the first step")
     return figure(
@@ -133,7 +133,7 @@ def _panel(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
 
 def _marks(one: Parameter, y: float, x: Scale) -> Iterator[Markup]:
     yield tag("text", _short(one.name), x=x(0) - 6, y=y, dy="0.35em", class_="right")
-    for end, look, middle in zip(one.ends, ARMS, (y - 4, y + 4), strict=True):
+    for end, look, middle in zip(one.ends, METHODS, (y - 4, y + 4), strict=True):
         if end.radial is not None:
             yield _bar(x(0), x(100 * end.radial), middle, look)
     if one.start.radial is not None:

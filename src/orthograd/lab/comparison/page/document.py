@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from ....statistics import Comparison, ComparisonTable
 from ..formats import TITLES
-from ..pair import ArmPair, verdict
+from ..pair import MethodPair, verdict
 from . import diagnosis, pairs, reliability, tables
 from .curves import severity_section, training_section
 from .markup import Markup, joined, tag
@@ -34,7 +34,7 @@ ACCURATE = {
 GROUPS = ("better", "worse", "equivalent", "undecided")
 
 
-def page(pair: ArmPair, *, names: tuple[str, str], command: str, failed: Sequence[FailedRun] = ()) -> str:
+def page(pair: MethodPair, *, names: tuple[str, str], command: str, failed: Sequence[FailedRun] = ()) -> str:
     """The page of a comparison; the same records, names, command and failures give the same bytes.
 
     ``names`` are how people call the baseline and the candidate, ``command`` is what makes the runs again, ``failed``
@@ -54,7 +54,7 @@ def page(pair: ArmPair, *, names: tuple[str, str], command: str, failed: Sequenc
     return f"<!DOCTYPE html>\n{tag('html', page_head(title), body, lang='en')}\n"
 
 
-def _sections(pair: ArmPair, names: tuple[str, str], command: str) -> Mapping[str, Markup | None]:
+def _sections(pair: MethodPair, names: tuple[str, str], command: str) -> Mapping[str, Markup | None]:
     return {
         "The comparison": tables.section(pair, names),
         "Every seed as a pair": pairs.section(pair, names),
@@ -72,7 +72,7 @@ def _section(name: str, content: Markup) -> Markup:
     return tag("section", tag("h2", name, id=identity), content, aria_labelledby=identity)
 
 
-def _about(pair: ArmPair, failed: Sequence[FailedRun]) -> str:
+def _about(pair: MethodPair, failed: Sequence[FailedRun]) -> str:
     settings = settings_of(pair)
     what = [str(settings[name]) for name in ("model", "dataset") if name in settings]
     missing = [failure_count(failed)] if failed else []
@@ -85,7 +85,7 @@ def headline(table: ComparisonTable, names: tuple[str, str]) -> str:
     return f"{names[1]} against {the(names[0])}: {CALIBRATED[ece]}, {ACCURATE[accuracy]}"
 
 
-def verdict_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def verdict_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """Two sentences, what stands behind them, and where the candidate is better or worse."""
     table = pair.tables["clean"]
     return joined(
@@ -127,7 +127,7 @@ def accuracy_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
 
 
 def the(name: str) -> str:
-    """An arm inside a sentence.
+    """A method inside a sentence.
 
     >>> the("baseline"), the("mixup")
     ('the baseline', 'mixup')

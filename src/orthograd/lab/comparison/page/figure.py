@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from .markup import Child, Markup, compact, joined, tag
 
-ARMS = ("baseline", "candidate")
-"""The looks of the two arms, in their order."""
+METHODS = ("baseline", "candidate")
+"""The looks of the two methods, in their order."""
 
 DECADES = 30.0
 """From this ratio of the largest to the smallest value on, a logarithmic axis shows more."""
@@ -231,8 +231,8 @@ def entry(sample: Markup, words: str) -> Markup:
     return tag("li", drawn, " ", words)
 
 
-def arm_entries(names: Sequence[str], *, has_lines: bool = True) -> list[Markup]:
-    """The two arms, as lines with their markers or as markers alone."""
+def method_entries(names: Sequence[str], *, has_lines: bool = True) -> list[Markup]:
+    """The two methods, as lines with their markers or as markers alone."""
     return [
         entry(
             joined(
@@ -241,11 +241,13 @@ def arm_entries(names: Sequence[str], *, has_lines: bool = True) -> list[Markup]
             ),
             name,
         )
-        for look, name in zip(ARMS, names, strict=True)
+        for look, name in zip(METHODS, names, strict=True)
     ]
 
 
 def band_entry(words: str) -> Markup:
     """What the bands are."""
-    bands = (tag("rect", class_=f"band {look}", x=1 + 13 * i, y=2, width=13, height=10) for i, look in enumerate(ARMS))
+    bands = (
+        tag("rect", class_=f"band {look}", x=1 + 13 * i, y=2, width=13, height=10) for i, look in enumerate(METHODS)
+    )
     return entry(joined(bands), words)

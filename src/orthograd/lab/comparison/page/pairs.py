@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from ....calibration import CONVENTIONS
 from ..formats import TITLES
-from ..pair import ArmPair
+from ..pair import MethodPair
 from ..records import Metrics, Record, clean, is_number, shifted
 from .figure import (
-    ARMS,
+    METHODS,
     Frame,
-    arm_entries,
     around,
     bottom_axis,
     curve,
@@ -22,6 +21,7 @@ from .figure import (
     left_axis,
     listed_points,
     marker,
+    method_entries,
     panel,
 )
 from .markup import Markup, joined, table, tag
@@ -33,7 +33,7 @@ LONGEST = 15  # letters
 
 @dataclass(frozen=True)
 class Pairs:
-    """One metric of every seed in both arms."""
+    """One metric of every seed in both methods."""
 
     metric: str
     seeds: Sequence[int]
@@ -41,7 +41,7 @@ class Pairs:
     candidate: Sequence[float]
 
     @property
-    def arms(self) -> tuple[Sequence[float], Sequence[float]]:
+    def methods(self) -> tuple[Sequence[float], Sequence[float]]:
         """Both, the baseline first."""
         return self.baseline, self.candidate
 
@@ -52,7 +52,7 @@ class Pairs:
 
     @property
     def means(self) -> tuple[float, float]:
-        """Of both arms."""
+        """Of both methods."""
         return sum(self.baseline) / len(self.seeds), sum(self.candidate) / len(self.seeds)
 
     @property
@@ -72,7 +72,7 @@ class Pairs:
         return f"{value:.{CONVENTIONS[self.metric].digits}f}"
 
 
-def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """The figures of clean and of shifted images."""
     parts = [_figure(pair, names, "clean", "On clean test images", clean)]
     if pair.is_shifted:
@@ -86,16 +86,16 @@ def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
     return joined(introduction, parts)
 
 
-def pairs_of(pair: ArmPair, metrics_of: Callable[[Record], Metrics]) -> Iterator[Pairs]:
+def pairs_of(pair: MethodPair, metrics_of: Callable[[Record], Metrics]) -> Iterator[Pairs]:
     """The main metrics that are numbers in every run."""
     for metric in MAIN:
-        arms = [[metrics_of(record)[metric] for record in arm] for arm in (pair.baseline, pair.candidate)]
-        if all(is_number(value) for arm in arms for value in arm):
-            yield Pairs(metric, pair.seeds, *arms)
+        methods = [[metrics_of(record)[metric] for record in method] for method in (pair.baseline, pair.candidate)]
+        if all(is_number(value) for method in methods for value in method):
+            yield Pairs(metric, pair.seeds, *methods)
 
 
 def _figure(
-    pair: ArmPair, names: tuple[str, str], key: str, title: str, metrics_of: Callable[[Record], Metrics]
+    pair: MethodPair, names: tuple[str, str], key: str, title: str, metrics_of: Callable[[Record], Metrics]
 ) -> Markup:
     metrics = list(pairs_of(pair, metrics_of))
     samples = [
@@ -107,7 +107,7 @@ def _figure(
         f"pairs-{key}",
         title=title,
         words=f"To the left {names[0]}, to the right {names[1]}; means in bold.",
-        legend=[*arm_entries(names, has_lines=False), *samples],
+        legend=[*method_entries(names, has_lines=False), *samples],
         panels=(_panel(key, pairs, names) for pairs in metrics),
         numbers=[_numbers(title, metrics, names)],
         columns="three",
@@ -134,11 +134,11 @@ def _marks(pairs: Pairs, names: tuple[str, str]) -> Iterator[Markup]:
     for seed, ends, way in zip(pairs.seeds, pairs.each, pairs.ways, strict=True):
         hint = tag("title", f"seed {seed}: {pairs.shown(ends[0])} → {pairs.shown(ends[1])}")
         points = list(zip(places, map(scale, ends), strict=True))
-        dots = [marker(x, y, look=look, size=2) for (x, y), look in zip(points, ARMS, strict=True)]
+        dots = [marker(x, y, look=look, size=2) for (x, y), look in zip(points, METHODS, strict=True)]
         yield tag("g", hint, tag("polyline", class_=_look(way), points=listed_points(points)), dots)
     means = list(zip(places, map(scale, pairs.means), strict=True))
     yield curve(means, look="mean")
-    for (x, y), look, value, side in zip(means, ARMS, pairs.means, ("right", "left"), strict=True):
+    for (x, y), look, value, side in zip(means, METHODS, pairs.means, ("right", "left"), strict=True):
         yield marker(x, y, look=look, size=4.5)
         away = -10 if side == "right" else 10
         yield tag("text", pairs.shown(value), x=x + away, y=y, dy="0.35em", class_=f"strong halo {side}")

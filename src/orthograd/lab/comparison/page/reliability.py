@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ....calibration import ReliabilityCurve, average
-from ..pair import ArmPair
+from ..pair import MethodPair
 from ..records import Record
 from .figure import Frame, Scale, drawing, entry, figure, left_axis, panel
 from .markup import Markup, joined, table, tag
@@ -21,7 +21,7 @@ KINDS = {
 TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 
-def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """Clean images before and after temperature scaling, then shifted ones."""
     if any(not record.get("reliability") for record in pair.records):
         return tag(
@@ -44,13 +44,13 @@ def curves_of(records: Sequence[Record], kind: str) -> ReliabilityCurve | None:
     return average([ReliabilityCurve.from_dict(each) for each in curves]) if all(curves) else None
 
 
-def _figures(pair: ArmPair, names: tuple[str, str]) -> Iterator[Markup]:
+def _figures(pair: MethodPair, names: tuple[str, str]) -> Iterator[Markup]:
     for title, kinds in (("Clean test images", ("clean", "after_temperature")), ("Shifted test images", ("shifted",))):
         shown = {
             (kind, name): curve
             for kind in kinds
-            for name, arm in zip(names, (pair.baseline, pair.candidate), strict=True)
-            if (curve := curves_of(arm, kind)) is not None
+            for name, method in zip(names, (pair.baseline, pair.candidate), strict=True)
+            if (curve := curves_of(method, kind)) is not None
         }
         if shown:
             yield _figure(title, shown, names)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from ....calibration import CONVENTIONS
 from ..formats import as_csv, csv_text
-from ..pair import ArmPair
+from ..pair import MethodPair
 from ..records import Record, duration, image_sets
 from .markup import Markup, joined, table, tag
 
@@ -19,18 +19,20 @@ from .markup import Markup, joined, table, tag
 class FailedRun:
     """Which run it was, the last line of its error, and where from the page the file with all of it is."""
 
-    arm: str
+    method: str
     seed: int
     error: str
     file: str
 
 
-def failures_section(pair: ArmPair, names: tuple[str, str], failed: Sequence[FailedRun]) -> Markup | None:
+def failures_section(pair: MethodPair, names: tuple[str, str], failed: Sequence[FailedRun]) -> Markup | None:
     """Every failed run with its error and a link to the rest; None where all went well."""
     if not failed:
         return None
-    named = dict(zip(pair.arms, names, strict=True))
-    rows = [[f"{named[run.arm]}, seed {run.seed}", run.error, tag("a", "failure.txt", href=run.file)] for run in failed]
+    named = dict(zip(pair.methods, names, strict=True))
+    rows = [
+        [f"{named[run.method]}, seed {run.seed}", run.error, tag("a", "failure.txt", href=run.file)] for run in failed
+    ]
     left_out = sorted({run.seed for run in failed} - set(pair.seeds))
     seeds = f" Left out for that: seed{'s'[: len(left_out) - 1]} {', '.join(map(str, left_out))}." if left_out else ""
     return joined(
@@ -44,7 +46,7 @@ def failure_count(failed: Sequence[FailedRun]) -> str:
     return f"{len(failed)} run{'s' * (len(failed) > 1)} failed"
 
 
-def setup_section(pair: ArmPair, names: tuple[str, str], command: str) -> Markup:
+def setup_section(pair: MethodPair, names: tuple[str, str], command: str) -> Markup:
     """What another person needs to get the same."""
     return joined(
         table(
@@ -65,12 +67,12 @@ def setup_section(pair: ArmPair, names: tuple[str, str], command: str) -> Markup
     )
 
 
-def settings_of(pair: ArmPair) -> dict[str, Any]:
+def settings_of(pair: MethodPair) -> dict[str, Any]:
     """What all runs share."""
-    return {name: value for name, value in sorted(pair.baseline[0]["config"].items()) if name not in ("arm", "seed")}
+    return {name: value for name, value in sorted(pair.baseline[0]["config"].items()) if name not in ("method", "seed")}
 
 
-def _settings(pair: ArmPair) -> list[list[str]]:
+def _settings(pair: MethodPair) -> list[list[str]]:
     shown = {"seeds": ", ".join(map(str, pair.seeds)), **settings_of(pair)}
     evaluated = pair.baseline[0].get("evaluated")
     if evaluated:
@@ -79,7 +81,7 @@ def _settings(pair: ArmPair) -> list[list[str]]:
     return [[name.replace("_", " "), str(value)] for name, value in shown.items()]
 
 
-def _surroundings(pair: ArmPair) -> list[list[str]]:
+def _surroundings(pair: MethodPair) -> list[list[str]]:
     rows = [[name.replace("_", " "), _values(values)] for name, values in _gathered(pair.records).items()]
     sizes = _values([_text(record["parameters"]) for record in pair.records if "parameters" in record])
     rows += [["parameters of the network", sizes]] if sizes else []
@@ -96,7 +98,7 @@ def _gathered(records: Iterable[Record]) -> dict[str, list[str]]:
     return texts
 
 
-def _disagreements(pair: ArmPair) -> Markup | None:
+def _disagreements(pair: MethodPair) -> Markup | None:
     """Said before the table, since runs made elsewhere may differ for that reason alone."""
     differing = [name for name, values in _gathered(pair.records).items() if len(set(values)) > 1]
     if not differing:
@@ -128,7 +130,7 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _how(pair: ArmPair) -> str:
+def _how(pair: MethodPair) -> str:
     if pair.seeds != list(range(pair.seeds[0], pair.seeds[0] + len(pair.seeds))):
         return (
             "One command trains seeds in a row. Those of this page have gaps: train each row of them with --first-seed "
@@ -140,11 +142,11 @@ def _how(pair: ArmPair) -> str:
     )
 
 
-def _runs(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def _runs(pair: MethodPair, names: tuple[str, str]) -> Markup:
     rows = [
         [f"{name}, seed {record['config']['seed']}", str(record.get("hash", "–")), _temperature(record)]
-        for name, arm in zip(names, (pair.baseline, pair.candidate), strict=True)
-        for record in arm
+        for name, method in zip(names, (pair.baseline, pair.candidate), strict=True)
+        for record in method
     ]
     listed = table("Every run", ["run", "hash of its config", "temperature"], rows, label="Every run")
     return tag("details", tag("summary", "Every run: hashes and temperatures"), listed)
@@ -155,7 +157,7 @@ def _temperature(record: Record) -> str:
     return "–" if scaled is None else f"{scaled['temperature']:.4f}"
 
 
-def downloads_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def downloads_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """A list of links, each of which holds its file."""
     files = {
         "runs.csv": ("every metric of every run and image set, in full precision", runs_csv(pair)),
@@ -167,19 +169,19 @@ def downloads_section(pair: ArmPair, names: tuple[str, str]) -> Markup:
     return tag("ul", (_link(name, words, text) for name, (words, text) in files.items()), class_="downloads")
 
 
-def runs_csv(pair: ArmPair) -> str:
+def runs_csv(pair: MethodPair) -> str:
     """A row for each run and image set."""
     metrics = [name for name in CONVENTIONS if name in pair.baseline[0]["metrics"]["clean"]]
-    lines = [["arm", "seed", "images", *metrics]]
+    lines = [["method", "seed", "images", *metrics]]
     for record in pair.records:
         for images, metrics_of_set in _image_sets(record):
             lines.append([*_run(record), images, *(_cell(metrics_of_set.get(name)) for name in metrics)])
     return csv_text(lines)
 
 
-def training_csv(pair: ArmPair) -> str:
+def training_csv(pair: MethodPair) -> str:
     """A row for each run and epoch."""
-    lines = [["arm", "seed", "epoch", "loss"]]
+    lines = [["method", "seed", "epoch", "loss"]]
     for record in pair.records:
         lines += [[*_run(record), str(i + 1), _cell(loss)] for i, loss in enumerate(record["losses"])]
     return csv_text(lines)
@@ -192,7 +194,7 @@ def _image_sets(record: Record) -> Iterator[tuple[str, Any]]:
 
 
 def _run(record: Record) -> list[str]:
-    return [str(record["config"]["arm"]), str(record["config"]["seed"])]
+    return [str(record["config"]["method"]), str(record["config"]["seed"])]
 
 
 def _cell(value: Any) -> str:

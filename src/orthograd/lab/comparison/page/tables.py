@@ -7,7 +7,7 @@ import re
 from ....calibration import CONVENTIONS
 from ....statistics import Comparison, ComparisonTable
 from ..formats import TITLES, cells, header
-from ..pair import MARGINS, ArmPair
+from ..pair import MARGINS, MethodPair
 from .markup import Markup, joined, table, tag
 
 CAPTIONS = {
@@ -19,7 +19,7 @@ CAPTIONS = {
 SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "undecided": "?", "lower": "↓", "higher": "↑"}
 
 
-def section(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """How to read the tables, the tables, and the definitions."""
     return joined(
         _glossary(pair, names),
@@ -61,7 +61,7 @@ def typeset(text: str) -> str:
     return powers.replace("-", "−")
 
 
-def _glossary(pair: ArmPair, names: tuple[str, str]) -> Markup:
+def _glossary(pair: MethodPair, names: tuple[str, str]) -> Markup:
     seeds = len(pair.seeds)
     words = {
         "ECE": "expected calibration error: how far stated confidence and the share of right answers are apart, on "
@@ -84,7 +84,7 @@ def _margins() -> str:
     return ", ".join(f"{margin:g} point of {TITLES[name].removesuffix(', %')}" for name, margin in MARGINS.items())
 
 
-def _left_out(pair: ArmPair) -> Markup | None:
+def _left_out(pair: MethodPair) -> Markup | None:
     """Metrics that some run has no number for."""
     missing = {
         images: [title for name, title in TITLES.items() if name not in [row.metric for row in compared]]
@@ -94,7 +94,7 @@ def _left_out(pair: ArmPair) -> Markup | None:
     return tag("p", f"Left out, as they are undefined or infinite in some run: {listed}.") if listed else None
 
 
-def _definitions(pair: ArmPair) -> Markup:
+def _definitions(pair: MethodPair) -> Markup:
     evaluated = pair.baseline[0].get("evaluated") or {"bins": 10, "classes": 5}
     numbers = {"bins": evaluated["bins"], "k": min(5, evaluated["classes"])}
     rows = []

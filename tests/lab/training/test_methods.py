@@ -1,4 +1,4 @@
-"""Arms: plain data that says what differs, and ⊥Grad confined to one kind of layers."""
+"""Methods: plain data that says what differs, and ⊥Grad confined to one kind of layers."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import pytest
 import torch
 
 from orthograd.lab.networks import MODELS
-from orthograd.lab.training.arms import ARMS, KINDS, LAYERS, Arm
 from orthograd.lab.training.config import Config
 from orthograd.lab.training.layers import parameters_of
+from orthograd.lab.training.methods import LAYER_TYPES, METHODS, SELECTIONS, Method
 from orthograd.lab.training.steps import loss, optimizer_of
 
 
-def test_arms_can_be_read_without_torch():
-    code = "import sys; from orthograd.lab.training.arms import ARMS; print('torch' in sys.modules, len(ARMS))"
+def test_methods_can_be_read_without_torch():
+    code = "import sys; from orthograd.lab.training.methods import METHODS; print('torch' in sys.modules, len(METHODS))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["False", str(len(ARMS))]
+    assert run.stdout.split() == ["False", str(len(METHODS))]
 
 
-def test_only_is_a_kind_of_layers_of_an_arm_with_orthograd():
+def test_only_is_a_kind_of_layers_of_an_method_with_orthograd():
     with pytest.raises(ValueError, match="expected only among head"):
-        Arm("", "", orthogonal={}, only="tail")
-    with pytest.raises(ValueError, match="of an arm with ⊥Grad"):
-        Arm("", "", only="head")
+        Method("", "", orthogonal={}, only="tail")
+    with pytest.raises(ValueError, match="of a method with ⊥Grad"):
+        Method("", "", only="head")
 
 
 def test_what_decays_is_a_kind_of_layers():
     with pytest.raises(ValueError, match="expected decayed among head"):
-        Arm("", "", decayed="tail")
+        Method("", "", decayed="tail")
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
@@ -39,7 +39,7 @@ def test_decay_can_be_spared_for_all_but_convolutions(optimizer):
     network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
     for parameter in network.parameters():
         torch.nn.init.ones_(parameter).grad = torch.zeros_like(parameter)
-    config = Config(arm="spared_orthograd", optimizer=optimizer, learning_rate=0.1, weight_decay=0.5)
+    config = Config(method="decay_conv_only_orthograd", optimizer=optimizer, learning_rate=0.1, weight_decay=0.5)
     optimizer_of(config, network).step()
     chosen = {id(parameter) for parameter in parameters_of(network, "convolution")}
     assert len(chosen) < len(list(network.parameters()))
@@ -50,7 +50,7 @@ def test_decay_can_be_spared_for_all_but_convolutions(optimizer):
 @pytest.mark.parametrize("model", ["resnet18", "cnn_batchnorm"])
 def test_kinds_of_layers_are_disjoint_and_leave_nothing_of_a_resnet(model):
     network = MODELS[model]((3, 32, 32), 10)
-    kinds = {kind: {id(parameter) for parameter in parameters_of(network, kind)} for kind in LAYERS}
+    kinds = {kind: {id(parameter) for parameter in parameters_of(network, kind)} for kind in LAYER_TYPES}
     assert sum(map(len, kinds.values())) == len(set.union(*kinds.values()))
     if model == "resnet18":
         assert set.union(*kinds.values()) == {id(parameter) for parameter in network.parameters()}
@@ -60,16 +60,16 @@ def test_kinds_of_layers_are_disjoint_and_leave_nothing_of_a_resnet(model):
 
 def test_what_a_network_lacks_is_named():
     with pytest.raises(ValueError, match="parameters of the kind norm_scale, got Sequential without"):
-        parameters_of(MODELS["cnn"]((1, 8, 8), 10), "norm_scale")
+        parameters_of(MODELS["cnn"]((1, 8, 8), 10), "norm_weight")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SELECTIONS)
 def test_orthograd_acts_on_that_kind_and_on_nothing_else(kind):
     torch.manual_seed(0)
     network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter)  # zero shifts would have no direction
-    optimizer = optimizer_of(Config(arm=f"orthograd_{kind}"), network)
+    optimizer = optimizer_of(Config(method=f"orthograd_{kind}"), network)
     torch.nn.functional.cross_entropy(network(torch.rand(16, 1, 8, 8)), torch.arange(16) % 10).backward()
     raw = {id(p): p.grad.clone() for p in network.parameters()}
     before = {id(p): p.detach().clone() for p in network.parameters()}
@@ -87,7 +87,7 @@ def test_orthograd_acts_on_that_kind_and_on_nothing_else(kind):
 
 def test_rivals_with_orthograd_differ_from_them_in_orthograd_alone():
     for name in ("label_smoothing", "focal", "mixup"):
-        alone, both = ARMS[name], ARMS[f"{name}_orthograd"]
+        alone, both = METHODS[name], METHODS[f"{name}_orthograd"]
         assert alone.orthogonal is None
         assert both.orthogonal == {}
         assert dataclasses.replace(both, orthogonal=None, title=alone.title, details=alone.details) == alone
@@ -95,11 +95,11 @@ def test_rivals_with_orthograd_differ_from_them_in_orthograd_alone():
         assert torch.equal(loss(alone, logits, targets), loss(both, logits, targets))
 
 
-@pytest.mark.parametrize("arm", ["orthograd_update", "orthograd_row", "orthograd_model"])
-def test_other_forms_of_orthograd_train(arm):
+@pytest.mark.parametrize("method", ["orthograd_update", "orthograd_row", "orthograd_model"])
+def test_other_forms_of_orthograd_train(method):
     torch.manual_seed(0)
     network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
-    optimizer = optimizer_of(Config(arm=arm), network)
+    optimizer = optimizer_of(Config(method=method), network)
     images, labels = torch.rand(16, 1, 8, 8), torch.arange(16) % 10
     losses = []
     for _ in range(8):
