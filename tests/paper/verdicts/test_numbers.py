@@ -10,9 +10,9 @@ from scipy import stats
 
 from orthograd.paper.verdicts.claims import Printed, Row
 from orthograd.paper.verdicts.numbers import (
+    assess_effect,
+    assess_mean,
     differences,
-    verdict_on_effect,
-    verdict_on_mean,
     expected_mean,
     is_same_finding,
 )
@@ -37,7 +37,7 @@ def ours(baseline, candidate):
 
 def verdicts(claim, baseline, candidate, seeds=4):
     own = ours(baseline, candidate)
-    return [verdict_on_mean(x, claim, seeds, own).verdict for x in (claim.baseline, claim.candidate)]
+    return [assess_mean(x, claim, seeds, own).verdict for x in (claim.baseline, claim.candidate)]
 
 
 def test_what_lies_where_it_should_is_reproduced():
@@ -68,7 +68,7 @@ def test_where_neither_finds_a_difference_another_height_is_of_another_size():
 
 def test_fewer_than_two_seeds_are_missing():
     assert verdicts(row("5.02", "5.00"), [], []) == ["still missing"] * 2
-    assert verdict_on_effect(row("5.02", "5.00", d="1.0"), 4, ours([1.0], [2.0])).verdict == "still missing"
+    assert assess_effect(row("5.02", "5.00", d="1.0"), 4, ours([1.0], [2.0])).verdict == "still missing"
 
 
 def test_the_expected_range_holds_19_of_20_means():
@@ -94,15 +94,13 @@ def test_numbers_without_spread_compare_as_they_are_printed():
 def test_effects_agree_within_both_their_errors():
     noise = np.random.default_rng(1).normal(size=20)
     near, far = noise + 1.0, noise + 9.0
-    assert verdict_on_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(near, noise)).verdict == "reproduced"
+    assert assess_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(near, noise)).verdict == "reproduced"
     assert (
-        verdict_on_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(far, noise)).verdict
+        assess_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(far, noise)).verdict
         == "same direction, different size"
     )
-    assert (
-        verdict_on_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(noise, near)).verdict == "not reproduced"
-    )
-    assert verdict_on_effect(row("2.00", "1.00"), 20, ours(near, noise)) is None
+    assert assess_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(noise, near)).verdict == "not reproduced"
+    assert assess_effect(row("2.00", "1.00"), 20, ours(near, noise)) is None
 
 
 def test_the_same_finding():

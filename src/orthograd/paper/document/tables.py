@@ -52,16 +52,16 @@ def _mean_rows(answer: Answer, row: Row) -> Iterator[list[str]]:
     parts: tuple[Part, Part] = ("baseline", "candidate")
     moments = (None, None) if ours is None else (ours.baseline, ours.candidate)
     for part, name, printed, own in zip(parts, answer.names, (row.baseline, row.candidate), moments, strict=True):
-        evaluated, digits = answer.mean(row, printed), printed.digits + 1
+        assessed, digits = answer.mean(row, printed), printed.digits + 1
         yield [
             title_of(row.quantity),
             name,
             f"{printed}{_marks(answer, row, part)}",
             "–" if own is None else mean_text(own, digits),
             "–"
-            if evaluated.expected is None
-            else typeset(" to ".join(f"{end:.{digits}f}" for end in evaluated.expected)),
-            evaluated.verdict,
+            if assessed.expected is None
+            else typeset(" to ".join(f"{end:.{digits}f}" for end in assessed.expected)),
+            assessed.verdict,
         ]
 
 

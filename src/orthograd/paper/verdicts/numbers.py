@@ -64,27 +64,27 @@ def _better(quantity: str) -> Direction | None:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Assessment:
     """A verdict, and the range in which the paper's number should lie if both of us measure the same thing."""
 
     verdict: Verdict
     expected: Interval | None = None
 
 
-def verdict_on_mean(printed: Printed, row: Row, seeds: int, ours: Comparison | None) -> Verdict:
+def assess_mean(printed: Printed, row: Row, seeds: int, ours: Comparison | None) -> Assessment:
     """One of the two means of a row. Inside the expected range, and the finding agrees or none is claimed: reproduced.
 
     Outside, but with the same finding about the difference (its sign, or none in either), it is of another size; else
     it is not reproduced.
     """
     if ours is None:
-        return Verdict("still missing")
+        return Assessment("still missing")
     values = ours.baseline_values if printed is row.baseline else ours.candidate_values
     expected = expected_mean(values, seeds, rounding=printed.rounding)
     is_same = is_same_finding(row, ours)
     if printed.value in expected:
-        return Verdict("reproduced" if is_same or not claims_difference(row) else "not reproduced", expected)
-    return Verdict(_of_another_size(row, ours) if is_same else "not reproduced", expected)
+        return Assessment("reproduced" if is_same or not claims_difference(row) else "not reproduced", expected)
+    return Assessment(_of_another_size(row, ours) if is_same else "not reproduced", expected)
 
 
 def expected_mean(values: Sequence[float], seeds: int, *, rounding: float = 0.0) -> Interval:
@@ -119,7 +119,7 @@ def _of_another_size(row: Row, ours: Comparison) -> Verdict:
     return "same direction, different size" if is_same else "no difference in either, different size"
 
 
-def verdict_on_effect(row: Row, seeds: int, ours: Comparison | None) -> Verdict | None:
+def assess_effect(row: Row, seeds: int, ours: Comparison | None) -> Assessment | None:
     """Two effect sizes agree if they differ by no more than their 95 % intervals, added in squares, allow.
 
     None where the paper says nothing of the effect.
@@ -128,15 +128,15 @@ def verdict_on_effect(row: Row, seeds: int, ours: Comparison | None) -> Verdict 
     if theirs is None:
         return None
     if ours is None:
-        return Verdict("still missing")
+        return Assessment("still missing")
     d, own, other = ours.cohens_d.value, ours.cohens_d.normal, from_effect_size(theirs, seeds).normal
     assert own is not None
     rounding = row.d.rounding if row.d else 0.0
     half = math.hypot((own.high - own.low) / 2, (other.high - other.low) / 2) + rounding
     expected = Interval(d - half, d + half)
     if not is_same_finding(row, ours):
-        return Verdict("not reproduced", expected)
-    return Verdict("reproduced" if theirs in expected else _of_another_size(row, ours), expected)
+        return Assessment("not reproduced", expected)
+    return Assessment("reproduced" if theirs in expected else _of_another_size(row, ours), expected)
 
 
 def printed_effect(row: Row, seeds: int) -> float | None:
@@ -162,13 +162,13 @@ class Answer:
         """Of the quantities of the table for which every run has a number."""
         return {} if self.pair is None else differences_of(self.pair, [row.quantity for row in self.section.rows])
 
-    def mean(self, row: Row, printed: Printed) -> Verdict:
+    def mean(self, row: Row, printed: Printed) -> Assessment:
         """The verdict on one of the two means of a row."""
-        return verdict_on_mean(printed, row, self.section.seeds, self.comparisons.get(row.quantity))
+        return assess_mean(printed, row, self.section.seeds, self.comparisons.get(row.quantity))
 
-    def effect(self, row: Row) -> Verdict | None:
+    def effect(self, row: Row) -> Assessment | None:
         """The verdict on the effect of a row; None where the paper says nothing of it."""
-        return verdict_on_effect(row, self.section.seeds, self.comparisons.get(row.quantity))
+        return assess_effect(row, self.section.seeds, self.comparisons.get(row.quantity))
 
     def oddities(self, row: Row) -> list[Oddity]:
         """What is odd about the numbers of a row."""
