@@ -62,7 +62,7 @@ def compare(
     weight_decay: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
     augmentation: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="none or crop_flip.")] = None,
     corruptions: Annotated[
-        bool, typer.Option("--corruptions", help="Evaluate by the 15 corruptions of CIFAR-10-C, at 5 severities each.")
+        bool, typer.Option("--corruptions", help="Evaluate on the 15 corruptions of CIFAR-10-C, at 5 severities each.")
     ] = False,
     device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cpu, or cuda: one GPU, several runs at once.")] = (
         "cpu"

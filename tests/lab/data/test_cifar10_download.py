@@ -62,7 +62,7 @@ def test_a_server_without_ranges_is_asked_for_all_of_it_again(tmp_path):
     assert server.sent == 300_000 + len(CONTENT)
 
 
-def test_a_server_that_tells_no_length_is_evaluated_by_the_checksum(tmp_path):
+def test_a_server_that_tells_no_length_is_checked_by_its_checksum(tmp_path):
     with serving(CONTENT, tells_length=False) as server:
         download(source(server), tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == CONTENT
@@ -82,7 +82,7 @@ def test_what_was_begun_from_another_file_is_brought_anew(tmp_path):
 
 
 @pytest.mark.parametrize(("extra", "asked"), [(b"", [len(CONTENT)]), (b"more", [len(CONTENT) + 4, None])])
-def test_a_part_that_is_whole_or_longer_than_the_file_is_evaluated_by_the_checksum(tmp_path, extra, asked):
+def test_a_part_that_is_whole_or_longer_than_the_file_is_checked_by_its_checksum(tmp_path, extra, asked):
     (tmp_path / "file.part").write_bytes(CONTENT + extra)
     with serving(CONTENT) as server:
         download(source(server), tmp_path / "file")
