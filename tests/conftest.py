@@ -32,8 +32,13 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _same_start() -> Iterator[None]:
+    """The same random numbers each time; and as many threads as before, of which `orthograd bench` takes two."""
     torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    yield
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,16 @@ def finished(tmp_path_factory):
     return folder, done.output
 
 
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The finished comparison in a folder of one's own."""
+    return shutil.copytree(finished[0], tmp_path / "copied")
+
+
+def ece(predictions, images):
+    return calibration.evaluate(predictions[f"logits.{images}"], predictions["labels"], metrics=["ece"]).ece
+
+
 def test_every_number_comes_from_the_stored_logits(finished):
     folder, output = finished
     written = json.loads((folder / "comparison.json").read_text())
@@ -51,15 +61,8 @@ def test_every_number_comes_from_the_stored_logits(finished):
         predictions = run.read_tensors("predictions")
         by_method[record["config"]["method"]][record["config"]["seed"]] = predictions
         for name, metrics in record["metrics"].items():
-            again = calibration.evaluate(predictions[f"logits.{name}"], predictions["labels"])
-            assert metrics["ece"] == pytest.approx(again.ece)
-    eces = [
-        [
-            calibration.evaluate(by_method[method][seed]["logits.clean"], by_method[method][seed]["labels"]).ece
-            for seed in range(3)
-        ]
-        for method in ("baseline", "orthograd")
-    ]
+            assert metrics["ece"] == pytest.approx(ece(predictions, name))
+    eces = [[ece(by_method[method][seed], "clean") for seed in range(3)] for method in ("baseline", "orthograd")]
     expected = statistics.compare(*eces, better="lower")
     row = written["tables"]["clean"]["ece"]
     assert row["p"] == pytest.approx(expected.p)
@@ -191,20 +194,18 @@ def test_a_place_that_cannot_be_written_to_is_named_once(tmp_path):
     assert "Traceback" not in done.output
 
 
-def test_a_run_without_its_predictions_is_named_with_what_to_do(tmp_path):
-    tiny = ["--seeds", "2", "--epochs", "1", "--workers", "1", "--out", tmp_path]
-    assert invoked(*tiny).exit_code == 0
-    gone = next(iter(sorted(tmp_path.glob("runs/*/predictions.safetensors"))))
-    page = (tmp_path / "report.html").read_bytes()
+def test_a_run_without_its_predictions_is_named_with_what_to_do(copied):
+    gone = next(iter(sorted(copied.glob("runs/*/predictions.safetensors"))))
+    page = (copied / "report.html").read_bytes()
     gone.unlink()
     for more in ([], ["--dry-run"]):
-        done = invoked(*tiny, *more)
+        done = invoked(*TINY, "--out", copied, *more)
         assert done.exit_code == 2
         said = " ".join(done.output.split())
         assert f"{gone}: cannot be read: No such file or directory; without {gone.parent} the run is done again" in said
-    done = CliRunner().invoke(app, ["report", str(tmp_path)])
+    done = CliRunner().invoke(app, ["report", str(copied)])
     assert done.exit_code == 0  # from records alone, which it says
-    assert (tmp_path / "report.html").read_bytes() == page
+    assert (copied / "report.html").read_bytes() == page
     assert f"{gone} is gone: the page is made from the records alone" in " ".join(done.output.split())
 
 
@@ -230,11 +231,11 @@ def test_a_plan_times_the_precision_of_the_runs(monkeypatch):
     assert seen == [("bf16", True, 100)], "on a GPU, whole epochs"
 
 
-def test_a_folder_is_printed_as_it_is_named(tmp_path):
-    folder = tmp_path / "[bold]a[/b]:fire:"
-    done = invoked("--seeds", 2, "--epochs", 1, "--workers", 1, "--model", "mlp", "--out", folder)
+def test_a_folder_is_printed_as_it_is_named(finished, tmp_path):
+    folder = shutil.copytree(finished[0], tmp_path / "[bold]a[/b]:fire:")
+    done = invoked(*TINY, "--out", folder)
     assert done.exit_code == 0, done.output
-    assert f"4 runs, in {folder / 'runs'}" in done.output.replace("\n", "")
+    assert f"6 runs, 6 of them done, in {folder / 'runs'}" in done.output.replace("\n", "")
     assert f"The page: {folder / 'report.html'}" in done.output.replace("\n", "")
 
 
@@ -252,12 +253,10 @@ def test_training_that_diverges_is_called_so(tmp_path):
     assert "training diverged: the loss of epoch 1 is nan, at learning_rate 100000" in done.output
 
 
-def test_an_edited_record_is_named_and_refused(tmp_path):
-    tiny = ["--seeds", "2", "--epochs", "2", "--workers", "1", "--out", tmp_path]
-    assert invoked(*tiny).exit_code == 0
-    record = next(iter(sorted(tmp_path.glob("runs/*/record.json"))))
+def test_an_edited_record_is_named_and_refused(copied):
+    record = next(iter(sorted(copied.glob("runs/*/record.json"))))
     record.write_text(record.read_text().replace('"batch_size": 32', '"batch_size": 33'))
-    done = invoked(*tiny)
+    done = invoked(*TINY, "--out", copied)
     assert done.exit_code == 2
     assert str(record) in done.output.replace("\n", "")
 

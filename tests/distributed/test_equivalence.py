@@ -37,6 +37,7 @@ from tests.distributed.parallelism import (  # noqa: E402
 from tests.distributed.training import (  # noqa: E402
     ALL,
     BATCH,
+    ENDS,
     FEW,
     GRANULARITIES,
     STEPS,
@@ -57,7 +58,7 @@ def ddp():
 
 
 def fsdp_even():
-    agree(even, by_fsdp)
+    agree(even, by_fsdp, choices=ENDS)
 
 
 def fsdp_uneven():
@@ -69,16 +70,16 @@ def fsdp_float32():
     # which the CPU engine projects in float32. The rate of 0.05, momentum, which adds up ten steps, and 50 steps make
     # 25 times that of it; gradients here are up to 1.35 times as long as their weights, on average over the steps.
     within = 1.35 * 0.05 * 10 * STEPS * (8 * 2**-24 + 1e-6)
-    for network in (even, uneven):
-        agree(lambda network=network: network().float(), by_fsdp, choices=ALL, within=within)
+    for network, choices in ((even, ENDS), (uneven, ALL)):
+        agree(lambda network=network: network().float(), by_fsdp, choices=choices, within=within)
 
 
 def fsdp_uneven_on_four():
-    agree(uneven, by_fsdp)
+    agree(uneven, by_fsdp, choices=ENDS)
 
 
 def hybrid_sharding():
-    agree(uneven, by_hsdp)
+    agree(uneven, by_hsdp, choices=ENDS)
 
 
 def tensor_parallel():
@@ -86,11 +87,11 @@ def tensor_parallel():
 
 
 def tensor_parallel_and_fsdp():
-    agree(even, by_both, share=share_of_pair(BATCH))
+    agree(even, by_both, share=share_of_pair(BATCH), choices=ENDS)
 
 
 def cpu_offload():
-    agree(uneven, lambda model: by_fsdp(model, offload_policy=fsdp.CPUOffloadPolicy(pin_memory=False)), choices=FEW[:2])
+    agree(uneven, lambda model: by_fsdp(model, offload_policy=fsdp.CPUOffloadPolicy(pin_memory=False)), choices=ENDS)
 
 
 def zero_redundancy_optimizer():

@@ -16,6 +16,7 @@ from tests.conftest import relative_error
 GRANULARITIES, PROJECTIONS = ("tensor", "row", "group", "model"), ("gradient", "update")
 ALL = [{"granularity": g, "project": p} for g, p in product(GRANULARITIES, PROJECTIONS)]
 FEW = [ALL[0], ALL[1], ALL[3], ALL[4], ALL[7]]  # every granularity and both projections, where steps are slow
+ENDS = [ALL[0], ALL[7]]  # the plainest and what is most involved, where others cover what lies between
 STEPS, BATCH, CLOSE = 50, 8, 1e-9  # in float64, where 50 steps do not blur what is right and what is nearly so
 
 
