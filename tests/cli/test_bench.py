@@ -67,7 +67,7 @@ def test_bench_lists_what_it_can_measure():
 
 def test_bench_says_first_that_corruption_needs_frost(monkeypatch, tmp_path):
     monkeypatch.setenv("ORTHOGRAD_DATA", str(tmp_path))
-    monkeypatch.setattr("orthograd.lab.data.corruption.textures.PACKAGE", "no_such_package")
+    monkeypatch.setattr("orthograd.lab.data.corruption.frost.PACKAGE", "no_such_package")
     run = CliRunner().invoke(app, ["bench", "--only", "corruption"])
     assert run.exit_code == 2
     assert "corruption: expected photographs" in run.output

@@ -1,4 +1,4 @@
-"""Methods: plain data that says what differs, and ⊥Grad confined to one kind of layers."""
+"""Methods: plain data that says what differs, and ⊥Grad confined to one layer type."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_methods_can_be_read_without_torch():
     assert run.stdout.split() == ["False", str(len(METHODS))]
 
 
-def test_only_is_a_kind_of_layers_of_an_method_with_orthograd():
+def test_only_is_a_layer_type_of_a_method_with_orthograd():
     with pytest.raises(ValueError, match="expected only among head"):
         Method("", "", orthogonal={}, only="tail")
     with pytest.raises(ValueError, match="of a method with ⊥Grad"):
         Method("", "", only="head")
 
 
-def test_what_decays_is_a_kind_of_layers():
+def test_what_decays_is_a_layer_type():
     with pytest.raises(ValueError, match="expected decayed among head"):
         Method("", "", decayed="tail")
 
@@ -48,7 +48,7 @@ def test_decay_can_be_spared_for_all_but_convolutions(optimizer):
 
 
 @pytest.mark.parametrize("model", ["resnet18", "cnn_batchnorm"])
-def test_kinds_of_layers_are_disjoint_and_leave_nothing_of_a_resnet(model):
+def test_layer_types_are_disjoint_and_leave_nothing_of_a_resnet(model):
     network = MODELS[model]((3, 32, 32), 10)
     kinds = {kind: {id(parameter) for parameter in parameters_of(network, kind)} for kind in LAYER_TYPES}
     assert sum(map(len, kinds.values())) == len(set.union(*kinds.values()))
@@ -59,7 +59,7 @@ def test_kinds_of_layers_are_disjoint_and_leave_nothing_of_a_resnet(model):
 
 
 def test_what_a_network_lacks_is_named():
-    with pytest.raises(ValueError, match="parameters of the kind norm_scale, got Sequential without"):
+    with pytest.raises(ValueError, match="parameters of type norm_weight, got Sequential without"):
         parameters_of(MODELS["cnn"]((1, 8, 8), 10), "norm_weight")
 
 
@@ -69,7 +69,8 @@ def test_orthograd_acts_on_that_kind_and_on_nothing_else(kind):
     network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter)  # zero shifts would have no direction
-    optimizer = optimizer_of(Config(method=f"orthograd_{kind}"), network)
+    (name,) = (name for name, method in METHODS.items() if method.only == kind and method.orthogonal == {})
+    optimizer = optimizer_of(Config(method=name), network)
     torch.nn.functional.cross_entropy(network(torch.rand(16, 1, 8, 8)), torch.arange(16) % 10).backward()
     raw = {id(p): p.grad.clone() for p in network.parameters()}
     before = {id(p): p.detach().clone() for p in network.parameters()}

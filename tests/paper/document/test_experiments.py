@@ -38,7 +38,7 @@ def test_methods_are_drawn_by_the_seeds_that_all_have():
     places = [float(x) + 3.2 for x in re.findall(r'mark candidate" x="([\d.]+)"', panel)]
     assert [place < zero for place in places] == [True, True, False]
     told = re.search(r"<desc[^>]*>(.*?)</desc>", panel)[1].replace("−", "-").split("; ")
-    assert [each.rpartition(" ")[0] for each in told] == ["⊥Grad", "⊥Grad, head", "⊥Grad, scales"]
+    assert [each.rpartition(" ")[0] for each in told] == ["⊥Grad", "⊥Grad, head", "⊥Grad, norm weights"]
     assert [float(each.rpartition(" ")[2]) for each in told] == pytest.approx([-0.1, -0.08, 0.1], abs=0.005)
 
 
@@ -55,7 +55,7 @@ def test_methods_with_few_runs_stand_beside_the_others_of_their_seeds():
     made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 2, "orthograd_norm_weight": 1})
     *pairs, single = [block for block in made if isinstance(block, Table)]
     assert {row[0] for table in pairs for row in table.rows} == {"⊥Grad"}
-    methods = ["SGD", "⊥Grad", "⊥Grad, head", "⊥Grad, scales"]
+    methods = ["SGD", "⊥Grad", "⊥Grad, head", "⊥Grad, norm weights"]
     names = [f"{method}, seed {seed}" for method in methods for seed in range(2)]
     assert [row[0] for row in single.rows] == names[:-1]
     ece = [float(row[single.header.index("ECE")]) for row in single.rows]
