@@ -1,0 +1,35 @@
+"""Whole training steps: the networks are what they say, and both loops train."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orthograd.lab.bench.loop import CPU_LOOPS, CUDA_LOOPS, LanguageModel, loop_cost
+
+
+def test_the_language_model_has_the_size_of_gpt2_small_and_does_not_see_what_follows():
+    with torch.device("meta"):
+        assert sum(parameter.numel() for parameter in LanguageModel().parameters()) == 124_439_808
+    torch.manual_seed(0)
+    model = LanguageModel(words=11, context=6, width=64, depth=2).eval()
+    tokens = torch.tensor([[1, 2, 3, 4, 5, 6]])
+    changed = tokens.clone()
+    changed[0, 4:] = 0
+    before, after = model(tokens), model(changed)
+    assert before.shape == (1, 11, 6)
+    torch.testing.assert_close(before[..., :4], after[..., :4])
+    assert not torch.allclose(before[..., 4:], after[..., 4:])
+
+
+def test_a_ratio_comes_with_the_time_of_the_plain_step():
+    (claim,) = loop_cost(torch.device("cpu"), quick=True)
+    assert str(claim.key) == "training step, small CNN, float32, SGD, momentum, weight decay, batch of 32"
+    assert claim.value > 0
+    assert claim.others["ms a step without ⊥Grad"] > 0
+
+
+@pytest.mark.parametrize("loops", [CPU_LOOPS, CUDA_LOOPS])
+def test_every_loop_has_a_key_of_its_own(loops):
+    keys = [loop.key(is_compiled=compiled) for loop in loops for compiled in (False, True)]
+    assert len(set(keys)) == len(keys)
