@@ -104,7 +104,7 @@ def comparison_page(pair: ArmPair, failed: Sequence[FailedRun] = ()) -> str:
 
 
 def names_of(pair: ArmPair) -> tuple[str, str]:
-    """What people call the two arms."""
+    """The titles of the two arms."""
     baseline, candidate = (ARMS[arm].title if arm in ARMS else arm for arm in pair.arms)
     return baseline, candidate
 
@@ -158,7 +158,7 @@ LONGEST = 300  # signs of an error that a page shows; the file has the rest
 
 
 def failed_runs(store: Path, pair: ArmPair, page: Path) -> list[FailedRun]:
-    """Those that share all but arm and seed with the runs of a pair, in order; their links lead there from the page."""
+    """Failed runs with the settings of a pair, in order; links to their files are relative to the page."""
     runs, shared = [], _shared(pair.baseline[0]["config"])
     for file in store.glob(f"*/{FAILURE}"):
         if (file.parent / RECORD).exists():  # another process has finished it meanwhile
@@ -175,7 +175,7 @@ def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_line(file: Path) -> str:
-    """What was raised, as a rule: a traceback ends so."""
+    """The last line of a traceback: the exception and its message."""
     last = file.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
     line = "".join(sign if sign.isprintable() else " " for sign in last)
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} …"
