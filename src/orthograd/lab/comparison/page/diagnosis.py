@@ -43,7 +43,7 @@ class Parameter:
 
     @property
     def share(self) -> float:
-        """Its part of the whole gradient's energy at the end, in the arm where that is larger: what sorts parameters."""
+        """Its part of the whole gradient's energy at the end, in the arm where that is larger: it sorts them."""
         return max((end.share or 0.0 for end in self.ends), default=0.0)
 
 
