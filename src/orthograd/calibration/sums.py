@@ -84,7 +84,7 @@ class BinSums:
 
 
 def bin_sums(sums: Sums) -> BinSums:
-    """The sums of right and wrong samples of a bin together."""
+    """The sums of each bin, wrong and right samples together."""
     count, confidence, square = (_by_outcome(sums[name]) for name in ("count", "confidence", "confidence_square"))
     total = confidence.sum(-2)
     return BinSums(count.sum(-2), count[..., 1, :], total, (total - square.sum(-2)).clamp_min(0))

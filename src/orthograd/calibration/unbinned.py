@@ -18,7 +18,7 @@ CELLS = 4096
 
 
 def on_grid(confidence: Tensor, residual: Tensor) -> Tensor:
-    """Residuals shared between the two grid points around their confidence, CELLS + 1 sums in float64."""
+    """CELLS + 1 sums in float64: each residual is shared between the two grid points around its confidence."""
     position = confidence.double() * CELLS
     left = position.floor().clamp_max_(CELLS - 1).nan_to_num_(0.0)  # as an integer NaN is zero on ARM alone
     to_right = residual.double() * (position - left)

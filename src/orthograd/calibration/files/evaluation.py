@@ -56,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """One file less the first, sample by sample: both hold the same labels."""
+    """A file minus the first file, which has the same labels."""
 
     column: Column
     first: Column

@@ -112,7 +112,7 @@ def comparison_page(pair: MethodPair, failed: Sequence[FailedRun] = ()) -> str:
 
 
 def names_of(pair: MethodPair) -> tuple[str, str]:
-    """What people call the two methods."""
+    """The titles of the two methods."""
     baseline, candidate = (METHODS[method].title if method in METHODS else method for method in pair.methods)
     return baseline, candidate
 
@@ -166,7 +166,7 @@ LONGEST = 300  # signs of an error that a page shows; the file has the rest
 
 
 def failed_runs(store: Path, pair: MethodPair, page: Path) -> list[FailedRun]:
-    """Failed runs with the settings of a pair, in order; each has a link to its folder from the page."""
+    """Failed runs with the settings of a pair, in order; links to their files are relative to the page."""
     runs, shared = [], _shared(pair.baseline[0]["config"])
     for file in store.glob(f"*/{FAILURE}"):
         if (file.parent / RECORD).exists():  # another process has finished it meanwhile
@@ -183,7 +183,7 @@ def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_line(file: Path) -> str:
-    """What was raised, as a rule: a traceback ends so."""
+    """The last line of a traceback: the exception and its message."""
     last = file.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
     line = "".join(sign if sign.isprintable() else " " for sign in last)
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} …"

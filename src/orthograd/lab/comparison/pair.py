@@ -13,7 +13,7 @@ from .formats import TITLES
 from .records import Metrics, Record, after_temperature, clean, image_sets, is_number, shifted
 
 MARGINS = {"top1_accuracy": 1.0}
-"""Differences that were said beforehand not to matter: one point of accuracy."""
+"""Equivalence margins, fixed before the runs: one point of accuracy."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class MethodPair:
 
     @classmethod
     def if_enough(cls, records: Iterable[Record], baseline: str, candidate: str) -> MethodPair | None:
-        """The same; None where fewer than two seeds have both."""
+        """The pair, or None where fewer than two seeds have both runs."""
         pairs = _pairs(records, baseline, candidate)
         return cls(*zip(*pairs, strict=True)) if len(pairs) > 1 else None
 
     def of_seeds(self, seeds: Collection[int]) -> MethodPair:
-        """The same with some of the seeds alone."""
+        """The pair restricted to these seeds."""
         methods = (self.baseline, self.candidate)
         return MethodPair(*(tuple(run for run in method if run["config"]["seed"] in seeds) for method in methods))
 

@@ -34,7 +34,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter as the mean over the seeds: both methods start alike, and end each in its own way."""
+    """A parameter, mean over the seeds: the same start for both methods, an end for each."""
 
     name: str
     kind: str | None
@@ -43,7 +43,7 @@ class Parameter:
 
     @property
     def share(self) -> float:
-        """Of the whole gradient's energy at the end, in the method where it is larger: what it is sorted by."""
+        """Its part of the whole gradient's energy at the end, in the method where that is larger: it sorts them."""
         return max((end.share or 0.0 for end in self.ends), default=0.0)
 
 
@@ -57,7 +57,7 @@ class Part:
 
 
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup | None:
-    """A figure and a table; None where the records know nothing of it or tell of different networks."""
+    """A figure and a table; None where records have no diagnosis or are of different networks."""
     parameters = parameters_of(pair)
     if not parameters:
         return None

@@ -80,7 +80,7 @@ def _about(pair: MethodPair, failed: Sequence[FailedRun]) -> str:
 
 
 def headline(table: ComparisonTable, names: tuple[str, str]) -> str:
-    """Both findings in a few words."""
+    """Calibration and accuracy in a few words: the title of the page."""
     ece, accuracy = table["ece"].verdict, table["top1_accuracy"].verdict
     return f"{names[1]} against {the(names[0])}: {CALIBRATED[ece]}, {ACCURATE[accuracy]}"
 
@@ -168,7 +168,7 @@ def page_head(title: str) -> Markup:
 
 
 def drawing_style() -> str:
-    """Of the page's style what a drawing needs that stands by itself: the colours and the marks."""
+    """The part of the page's style that a drawing in a file of its own needs: colors and marks."""
     text = _style()
     colours = text[: text.index("* {")]
     marks = text[text.index("\nsvg text {") : text.index("@media print")]

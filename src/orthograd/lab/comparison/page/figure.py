@@ -17,7 +17,7 @@ DECADES = 30.0
 
 @dataclass(frozen=True)
 class Scale:
-    """From low to high in values, from start to end on the page."""
+    """Maps values from ``low`` to ``high`` to places on the page from ``start`` to ``end``."""
 
     low: float
     high: float
@@ -26,7 +26,7 @@ class Scale:
     is_logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """Where a value lies.
+        """The place of a value on the page.
 
         >>> Scale(0, 10, 100, 0)(2.5), Scale(0.01, 1, 0, 100, is_logarithmic=True)(0.1)
         (75.0, 50.0)
@@ -78,7 +78,7 @@ def around(values: Iterable[float], start: float, end: float, *, may_be_logarith
 
 @dataclass(frozen=True)
 class Band:
-    """At each place the mean over runs, the lowest and the highest of them."""
+    """At each point of a curve the mean over runs, the lowest and the highest."""
 
     mean: Sequence[float]
     low: Sequence[float]
@@ -91,7 +91,7 @@ class Band:
 
 
 def bands_of(runs: Sequence[Sequence[float]]) -> Band:
-    """Of runs that are as long as each other.
+    """The band of runs of equal length.
 
     >>> bands_of([[1.0, 2.0], [3.0, 2.5]])
     Band(mean=[2.0, 2.25], low=[1.0, 2.0], high=[3.0, 2.5])
@@ -105,7 +105,7 @@ def bands_of(runs: Sequence[Sequence[float]]) -> Band:
 
 
 def thinned(length: int, limit: int) -> list[int]:
-    """At most about so many of the places 0, 1, …, evenly, with the first and the last.
+    """About ``limit`` of the indices 0 … length − 1, evenly spaced, with the first and the last.
 
     >>> thinned(10, 4), thinned(3, 10)
     ([0, 3, 6, 9], [0, 1, 2])

@@ -42,29 +42,29 @@ class Pairs:
 
     @property
     def methods(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Both, the baseline first."""
+        """The values of both methods, the baseline first."""
         return self.baseline, self.candidate
 
     @property
     def each(self) -> list[tuple[float, float]]:
-        """Seed by seed."""
+        """The values of both methods, seed by seed."""
         return list(zip(self.baseline, self.candidate, strict=True))
 
     @property
     def means(self) -> tuple[float, float]:
-        """Of both methods."""
+        """The mean of each method."""
         return sum(self.baseline) / len(self.seeds), sum(self.candidate) / len(self.seeds)
 
     @property
     def count(self) -> str:
-        """How many seeds moved which way, told of the larger side."""
+        """How many seeds are lower or higher under the candidate, whichever are more."""
         lower, higher = (self.ways.count(way) for way in ("lower", "higher"))
         many, word = (lower, "lower") if lower >= higher else (higher, "higher")
         return f"{many} of {len(self.seeds)} seeds {word}"
 
     @property
     def ways(self) -> list[str]:
-        """Which way each seed moved."""
+        """Whether each seed is lower, the same or higher under the candidate."""
         return [("lower", "the same", "higher")[1 + (after > before) - (after < before)] for before, after in self.each]
 
     def shown(self, value: float) -> str:
