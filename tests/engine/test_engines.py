@@ -224,6 +224,49 @@ def test_what_lies_where_other_tensors_lay_is_projected_as_it_is(monkeypatch):
     assert planned == [120, 100]
 
 
+def elsewhere(tensor: torch.Tensor, offset: int = 0) -> torch.Tensor:
+    """Random values in the layout of a tensor, at an address of their own, so many elements from a round one."""
+    return torch.randn(tensor.numel() + 64)[offset : offset + tensor.numel()].view_as(tensor)
+
+
+@needs_interpreter
+@pytest.mark.parametrize("rows", [False, True])
+def test_gradients_that_lie_elsewhere_at_each_step_need_no_new_plan(monkeypatch, rows):
+    projector = Projector(engine="triton", rows=rows)
+    weights = [torch.randn(7, 5), torch.randn(3, 40), torch.randn(64, 1, 2)]
+    planned, kept = counted_plans(projector, monkeypatch), []
+    for _ in range(4):
+        gradients = [elsewhere(weight) for weight in weights]
+        kept.append(gradients)  # so that no address comes again
+        expected = [orthogonal_gradient(g, w, rows=rows) for g, w in zip(gradients, weights, strict=True)]
+        projector.project_([[Pair(g, w)] for g, w in zip(gradients, weights, strict=True)])
+        assert max(map(relative_error, gradients, expected)) < 1e-6
+    assert len(planned) == 1
+
+
+@needs_interpreter
+@pytest.mark.parametrize("change", ["alignment", "dtype", "strides", "one is missing", "weights"])
+def test_where_more_than_the_address_of_gradients_is_new_so_is_the_plan(monkeypatch, change):
+    projector, weights = Projector(engine="triton"), [torch.randn(8, 6), torch.randn(50)]
+    planned, kept = counted_plans(projector, monkeypatch), []
+    for is_changed in (False, True, False):
+        gradients = [elsewhere(weight, offset=int(is_changed and change == "alignment")) for weight in weights]
+        if is_changed and change == "dtype":
+            gradients = [gradient.bfloat16() for gradient in gradients]
+        if is_changed and change == "strides":
+            gradients[0] = torch.randn(6, 8).t()
+        if is_changed and change == "weights":
+            weights = [weight.clone() for weight in weights]
+        kept.append((gradients, weights))
+        pairs = [Pair(g, w) for g, w in zip(gradients, weights, strict=True)]
+        pairs = pairs[:1] if is_changed and change == "one is missing" else pairs
+        expected = [orthogonal_gradient(pair.gradient.clone(), pair.weight) for pair in pairs]
+        projector.project_([[pair] for pair in pairs])
+        for pair, wanted in zip(pairs, expected, strict=True):
+            assert relative_error(pair.gradient, wanted) < (1e-2 if pair.gradient.dtype == torch.bfloat16 else 1e-6)
+    assert len(planned) >= 2
+
+
 @pytest.mark.parametrize("what", ["shape", "device"])
 def test_mismatched_pairs_are_named(what):
     gradient = torch.randn(3, 2) if what == "shape" else torch.randn(2, 3, device="meta")

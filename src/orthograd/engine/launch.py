@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate, chain, pairwise
 from typing import Any
@@ -43,7 +44,7 @@ def is_eligible(pair: Pair, rows: bool) -> bool:
 
 
 class TritonPlan(VectorPlan):
-    """Segments on one CUDA device, each projected as one vector. Good while the tensors stay in place."""
+    """Segments on one CUDA device, each projected as one vector. Good while the tensors stay in place, see `moved`."""
 
     holds_addresses = True
 
@@ -61,10 +62,20 @@ class TritonPlan(VectorPlan):
             for pair, (chunk, count) in zip(pairs, parts, strict=True):
                 directories.add(pair, chunk, count, slot=slot, first_slot=first_slot, end_slot=end_slot)
                 slot += count
-        self._memory, ends = directories.copied_to(self.device, self.ends)
+        self._directories, ends = directories, directories.copied_to(self.device, self.ends)
         self._measure = directories.launches(kernels.moments_kernel)
         self._merge = Launch(kernels.merge_kernel, len(self.ends) - 1, (ends,), (SLOTS,))
         self._apply = directories.launches(kernels.apply_kernel, renormalize=renormalize, last=(SLOTS,))
+
+    def moved(self, addresses: Mapping[int, int]) -> TritonPlan | None:
+        """See `Plan.moved`: only addresses are copied to the device."""
+        directories = self._directories.moved(addresses)
+        if directories is None:
+            return None
+        plan = copy.copy(self)
+        plan._directories = directories
+        plan._measure, plan._apply = directories.relaunched(self._measure), directories.relaunched(self._apply)
+        return plan
 
     def measure(self) -> Tensor:
         """The table of moments: one row per segment if the plan merges, else one per chunk."""
@@ -96,8 +107,18 @@ class TritonRowsPlan(Plan):
         for gradient, weight in (pair for pairs in segments for pair in pairs):
             count = len(gradient) if gradient.numel() else 0
             directories.add(Pair(gradient, weight), gradient.numel() // max(1, len(gradient)), count)
-        self._memory, _ = directories.copied_to(self.device)
+        directories.copied_to(self.device)
+        self._directories = directories
         self._launches = directories.launches(kernels.rows_kernel, renormalize=renormalize)
+
+    def moved(self, addresses: Mapping[int, int]) -> TritonRowsPlan | None:
+        """See `Plan.moved`: only addresses are copied to the device."""
+        directories = self._directories.moved(addresses)
+        if directories is None:
+            return None
+        plan = copy.copy(self)
+        plan._directories, plan._launches = directories, directories.relaunched(self._launches)
+        return plan
 
     def project_(self) -> None:
         """Replace each gradient by what ⊥Grad makes of it: one launch, as every row stands for itself."""
@@ -112,7 +133,8 @@ class Directories:
     def __init__(self) -> None:
         self._columns: dict[tuple[torch.dtype, torch.dtype], list[kernels.Column]] = defaultdict(list)
         self._blocks: dict[tuple[torch.dtype, torch.dtype], int] = defaultdict(int)
-        self._places: Sequence[Tensor] = ()
+        self._gradients: list[int] = []
+        """Their addresses, directory after directory."""
 
     def add(self, pair: Pair, chunk: int, count: int, **slots: int) -> None:
         """One more tensor, of ``count`` chunks of ``chunk`` elements each."""
@@ -121,12 +143,46 @@ class Directories:
         self._columns[dtypes].append(column)
         self._blocks[dtypes] += count
 
-    def copied_to(self, device: torch.device, more: Sequence[int] = ()) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """The memory to keep for as long as kernels may read it, and where in it ``more`` numbers lie."""
+    def copied_to(self, device: torch.device, more: Sequence[int] = ()) -> Tensor:
+        """Put all directories on the device, and ``more`` numbers, whose place is returned.
+
+        Keep this object for as long as kernels may read them.
+        """
         numbers = [row_by_row(columns) for columns in self._columns.values()]
-        memory = in_pinned_memory([*chain(*numbers), *more], device)
-        *self._places, rest = memory[1].split([*map(len, numbers), len(more)])
-        return memory, rest
+        self._lengths = [*map(len, numbers), len(more)]
+        self._gradients = [column.gradient for columns in self._columns.values() for column in columns]
+        self._host, self._there = in_pinned_memory([*chain(*numbers), *more], device)
+        ends: Tensor = self._there.split(self._lengths)[-1]
+        return ends
+
+    def moved(self, addresses: Mapping[int, int]) -> Directories | None:
+        """The same directories with other addresses of gradients; None where those are aligned otherwise.
+
+        In an ordinary loop gradients lie elsewhere after each backward pass. So this is done in every step: no loop
+        over tensors but for the addresses, and one small copy.
+        """
+        gradients = [addresses[old] for old in self._gradients]
+        if any(address % 16 for address in self._gradients) or any(address % 16 for address in gradients):
+            return None
+        there = copy.copy(self)
+        there._gradients, there._host = gradients, torch.empty_like(self._host, pin_memory=self._host.is_pinned())
+        there._host.copy_(self._host)
+        new, start = torch.tensor(gradients, dtype=torch.int64), 0
+        for part, columns in zip(there._host.split(self._lengths), self._columns.values(), strict=False):
+            part[: len(columns)] = new[start : start + len(columns)]  # the first row of a directory
+            start += len(columns)
+        there._there = there._host.to(self._there.device, non_blocking=True)
+        return there
+
+    def relaunched(self, launches: Sequence[Launch]) -> list[Launch]:
+        """Launches of the directories that these were made from, for these."""
+        places = (place for place, blocks in zip(self._places, self._blocks.values(), strict=True) if blocks)
+        return [launch.with_first(place, *launch.first[1:]) for launch, place in zip(launches, places, strict=True)]
+
+    @property
+    def _places(self) -> Sequence[Tensor]:
+        places: Sequence[Tensor] = self._there.split(self._lengths)
+        return places[:-1]
 
     def launches(self, kernel: Any, *, renormalize: bool | None = None, last: tuple[Any, ...] = ()) -> list[Launch]:
         """A thread block for each chunk; ``renormalize`` is for kernels that change gradients."""
@@ -165,6 +221,12 @@ class Launch:
     def __init__(self, kernel: Any, blocks: int, first: tuple[Any, ...], last: tuple[Any, ...]):
         self.kernel, self.grid, self.first, self.last = kernel, (blocks, 1, 1), first, last
         self._direct: Any = None
+
+    def with_first(self, *first: Any) -> Launch:
+        """The same kernel with other first arguments of the same kinds."""
+        launch = copy.copy(self)
+        launch.first = first
+        return launch
 
     def __call__(self, *tables: Tensor) -> None:
         """Launch on the current stream."""

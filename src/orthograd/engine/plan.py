@@ -15,7 +15,7 @@ A table of moments holds one row (B, c, R) per piece, in float64.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -45,6 +45,10 @@ class Plan(ABC):
     @abstractmethod
     def project_(self) -> None:
         """Replace each gradient by what ⊥Grad makes of it."""
+
+    def moved(self, addresses: Mapping[int, int]) -> Plan | None:
+        """The same plan for gradients that lie elsewhere, by their old addresses; None if it must be made anew."""
+        return None
 
 
 class VectorPlan(Plan):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,14 @@ Columns = tuple[list[Tensor | None], list[Tensor]]
 Addresses = tuple[list[int], list[int], list[Any], list[int], list[int]]
 
 
+class Known(NamedTuple):
+    """Where tensors lay, the dtypes of their gradients, and the plans that were made for them."""
+
+    addresses: Addresses
+    dtypes: list[torch.dtype | None]
+    plans: list[Plan]
+
+
 class Projector:
     """Projects gradients in place and remembers where they lie on a CUDA device.
 
@@ -36,7 +44,7 @@ class Projector:
 
     def __init__(self, *, renormalize: bool = True, rows: bool = False, engine: str = "auto"):
         self.renormalize, self.rows, self.engine = renormalize, rows, engine
-        self._remembered: list[tuple[Addresses, list[Plan]]] = []
+        self._remembered: list[Known] = []
         self._captured: list[list[Plan]] = []
 
     def project_(self, segments: Sequence[Segment]) -> None:
@@ -72,14 +80,20 @@ class Projector:
             self._project_anew_(ready())
             return
         lengths = list(map(len, segments))
-        if (plans := self._known(_addresses(*columns(), lengths))) is not None:
+        gradients, weights = columns()
+        addresses = _addresses(gradients, weights, lengths)
+        if plans := self._known(addresses) or self._moved(addresses, gradients):
             self._run(plans)
             return
         plans = self._project_anew_(pairs := ready())
         if plans and _is_repeatable(plans, pairs):
-            addresses = _addresses(*columns(), lengths)  # what was made ready may lie elsewhere
+            gradients, weights = columns()  # what was made ready may lie elsewhere
+            addresses = _addresses(gradients, weights, lengths)
             if addresses is not None:
-                self._remembered = [*self._remembered[1 - REMEMBERED :], (addresses, plans)]
+                self._remember(Known(addresses, _dtypes(gradients), plans))
+
+    def _remember(self, known: Known) -> None:
+        self._remembered = [*self._remembered[1 - REMEMBERED :], known]
 
     def _may_remember(self, weight: Tensor) -> bool:
         return self.engine == "triton" or (self.engine == "auto" and weight.is_cuda)
@@ -87,10 +101,26 @@ class Projector:
     def _known(self, addresses: Addresses | None) -> list[Plan] | None:
         """The plans for gradients that lie where some lay before; None if none did."""
         if addresses is not None:
-            for known, plans in reversed(self._remembered):
-                if known == addresses:
-                    return plans
+            for known in reversed(self._remembered):
+                if known.addresses == addresses:
+                    return known.plans
         return None
+
+    def _moved(self, addresses: Addresses | None, gradients: Sequence[Tensor | None]) -> list[Plan] | None:
+        """The last plans, for gradients that have moved, as they do where they are not kept; None if more is new."""
+        if addresses is None or not self._remembered or is_capturing():
+            return None
+        last, dtypes, plans = self._remembered[-1]
+        if last[1:] != addresses[1:] or dtypes != _dtypes(gradients) or not all(map(_is_plain, gradients)):
+            return None
+        moves = dict(zip(last[0], addresses[0], strict=True))
+        if [moves[old] for old in last[0]] != addresses[0]:  # some had an address in common, as empty tensors have
+            return None
+        moved = [plan for each in plans if (plan := each.moved(moves)) is not None]
+        if len(moved) < len(plans):
+            return None
+        self._remember(Known(addresses, dtypes, moved))
+        return moved
 
     @torch.no_grad()
     def _project_anew_(self, segments: Sequence[Segment]) -> list[Plan]:
@@ -192,9 +222,16 @@ def _is_repeatable(plans: Sequence[Plan], segments: Sequence[Segment]) -> bool:
     # memory that is given back if its stream is done, by an event that would be the graph's, and fails on it later.
     if is_capturing():
         return False
-    # An address says nothing of a shard behind a DTensor, nor whether a complex gradient is conjugated lazily.
-    is_plain = all(type(g) is Tensor and not g.is_complex() for pairs in segments for g, _ in pairs)
-    return is_plain and all(plan.holds_addresses for plan in plans)
+    return all(_is_plain(g) for pairs in segments for g, _ in pairs) and all(plan.holds_addresses for plan in plans)
+
+
+def _dtypes(gradients: Sequence[Tensor | None]) -> list[torch.dtype | None]:
+    return [None if gradient is None else gradient.dtype for gradient in gradients]
+
+
+def _is_plain(gradient: Tensor | None) -> bool:
+    """Whether an address says all: nothing of a shard behind a DTensor, nor of what is negated or conjugated lazily."""
+    return gradient is None or (type(gradient) is Tensor and not gradient.is_complex() and not gradient.is_neg())
 
 
 def _addresses(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:
