@@ -1,21 +1,31 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
-from orthograd.paper.studies.advice import SOURCES, Effect, Setting, advice, advice_short, advised, recommendation
+from orthograd.paper.studies.advice import (
+    SOURCES,
+    Effect,
+    Setting,
+    advice,
+    advice_short,
+    advised,
+    of_comparison,
+    recommendation,
+)
 from orthograd.paper.studies.method_tables import reproduced
-from orthograd.statistics import Interval
+from orthograd.statistics import Interval, holm
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
 DOWN, ACROSS, UP = Interval(-0.3, -0.1), Interval(-0.1, 0.2), Interval(0.1, 0.3)
 
 
-def effect(interval: Interval) -> Effect:
-    return Effect((interval.low + interval.high) / 2, interval, 0.01)
+def effect(interval: Interval, corrected_p: float = 0.01) -> Effect:
+    return Effect((interval.low + interval.high) / 2, interval, 0.001, corrected_p)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +44,7 @@ def effect(interval: Interval) -> Effect:
     ],
 )
 def test_the_recommendation_follows_from_the_intervals(ece, accuracy, seeds, corrected_p, words):
-    setting = Setting("a setting", seeds, effect(ece), effect(accuracy))
-    assert recommendation(setting, corrected_p=corrected_p) == words
+    assert recommendation(Setting("a setting", seeds, effect(ece, corrected_p), effect(accuracy))) == words
 
 
 def test_every_recommendation_of_the_table_is_explained_on_its_page():
@@ -53,6 +62,26 @@ def test_differences_are_candidate_minus_baseline():
     assert setting.ece.difference in setting.ece.interval
 
 
+def test_a_recommendation_agrees_with_the_verdict_of_the_comparison():
+    for name in ("cnn", "cnn_batchnorm"):
+        tables = json.loads((RESULTS / f"compare/digits-{name}.json").read_text())["tables"]
+        for images in ("clean", "shifted", "temperature-scaled"):
+            setting = of_comparison("digits", name, images).read(RESULTS)
+            is_for_it = recommendation(setting).startswith(("try", "weigh"))
+            assert is_for_it == (tables[images]["ece"]["verdict"] == "better")
+
+
+def test_only_one_recommendation_rests_on_the_rows_not_being_corrected_for():
+    """The page says which."""
+    rows = list(advised(RESULTS))
+    changed = [
+        setting.title
+        for (_, setting, words), p in zip(rows, holm([setting.ece.p for _, setting, _ in rows]), strict=True)
+        if words.startswith(("try", "weigh")) and p >= 0.05
+    ]
+    assert changed == ["ResNet-18, few labels, 1000 epochs"]
+
+
 def test_the_readme_quotes_eight_rows_of_the_page():
     rows = advice_short(RESULTS).splitlines()[2:]
     assert len(rows) == 8
@@ -60,4 +89,4 @@ def test_the_readme_quotes_eight_rows_of_the_page():
 
 
 def test_what_rounds_to_zero_has_no_sign():
-    assert Effect(-0.0001, Interval(-0.002, 0.0004), 0.9).text(3) == "0.000 (−0.002 to 0.000)"
+    assert Effect(-0.0001, Interval(-0.002, 0.0004), 0.9, 1.0).text(3) == "0.000 (−0.002 to 0.000)"

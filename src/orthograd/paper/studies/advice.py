@@ -6,21 +6,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...calibration import CONVENTIONS
 from ...lab.comparison.formats import TITLES
 from ...lab.comparison.page.tables import typeset
-from ...statistics import Interval, compare, holm
+from ...statistics import Comparison, Interval, compare
 from ...statistics.table import markdown_table
-from ..evidence import title_of, values_of
+from ..evidence import title_of
 from ..plan import PAIR
 from ..verdicts.claims import sections
 from ..verdicts.numbers import differences_of
-from .method_tables import moment, reproduced
+from .method_tables import STOPS, moment, reproduced
 
 LEVEL = 0.05
 FEW_SEEDS = 10
@@ -37,27 +37,32 @@ TABLE_1 = {
 
 @dataclass(frozen=True)
 class Effect:
-    """The mean paired difference ⊥Grad − baseline of one metric, its 95% interval, and the p of the paired t-test."""
+    """The mean paired difference ⊥Grad − baseline of one metric, its 95% interval and its p.
+
+    ``corrected_p`` is Holm's, for the metrics of a comparison.
+    """
 
     difference: float
     interval: Interval
     p: float
+    corrected_p: float
 
     @classmethod
-    def of(cls, baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
-        """From one value a seed.
+    def of(cls, row: Comparison) -> Effect:
+        """From a comparison, whose differences are baseline − candidate.
 
-        >>> round(Effect.of([0.2, 0.3], [0.1, 0.1]).difference, 3)
+        >>> round(Effect.of(compare([0.2, 0.3], [0.1, 0.1])).difference, 3)
         -0.15
         """
-        found = compare(baseline, candidate)
-        return cls(-found.difference, Interval(-found.interval.high, -found.interval.low), found.p)
+        low, high = row.interval
+        corrected_p = row.p if row.corrected_p is None else row.corrected_p
+        return cls(-row.difference, Interval(-high, -low), row.p, corrected_p)
 
     @classmethod
     def recorded(cls, row: dict[str, Any]) -> Effect:
-        """From a row of the record of `orthograd compare`, whose differences are baseline − candidate."""
+        """From a row of the record of `orthograd compare`."""
         low, high = row["interval"]
-        return cls(-row["difference"], Interval(-high, -low), row["p"])
+        return cls(-row["difference"], Interval(-high, -low), row["p"], row["corrected_p"])
 
     @property
     def is_above_zero(self) -> bool:
@@ -72,7 +77,7 @@ class Effect:
     def text(self, digits: int) -> str:
         """The difference and its interval.
 
-        >>> Effect(-0.0324, Interval(-0.0429, -0.0219), 0.0001).text(3)
+        >>> Effect(-0.0324, Interval(-0.0429, -0.0219), 0.0001, 0.0005).text(3)
         '−0.032 (−0.043 to −0.022)'
         """
         difference, low, high = (_signed(value, digits) for value in (self.difference, *self.interval))
@@ -89,21 +94,19 @@ class Setting:
     accuracy: Effect
 
 
-def recommendation(setting: Setting, *, corrected_p: float) -> str:
-    """What a reader should do, by a rule; ``corrected_p`` is Holm's for ECE, over the settings of the table.
+def recommendation(setting: Setting) -> str:
+    """What a reader should do, by a rule.
 
     A reason to use ⊥Grad has to hold after the correction. A warning does not: a 95% interval on the wrong side of
     zero is enough.
 
-    >>> lower, same = Effect(-0.02, Interval(-0.03, -0.01), 0.001), Effect(0.1, Interval(-0.5, 0.7), 0.7)
-    >>> recommendation(Setting("", 10, lower, same), corrected_p=0.01)
+    >>> ece, accuracy = Effect(-0.02, Interval(-0.03, -0.01), 0.001, 0.01), Effect(0.1, Interval(-0.5, 0.7), 0.7, 1.0)
+    >>> recommendation(Setting("", 10, ece, accuracy))
     'try it'
-    >>> recommendation(Setting("", 5, lower, same), corrected_p=0.1)
-    'looks better, inconclusive at n = 5'
     """
     if setting.ece.is_above_zero:
         return "do not use"
-    if setting.ece.is_below_zero and corrected_p < LEVEL:
+    if setting.ece.is_below_zero and setting.ece.corrected_p < LEVEL:
         return "weigh it: lower ECE, lower accuracy" if setting.accuracy.is_below_zero else "try it"
     if setting.accuracy.is_below_zero:
         return "do not use"
@@ -134,10 +137,7 @@ def of_runs(
         pair = reproduced(results, setting, *methods)
         if pair is None:
             return None
-        ece, accuracy = (
-            Effect.of(values_of(pair.baseline, f"{images}.{name}"), values_of(pair.candidate, f"{images}.{name}"))
-            for name in ("ece", "top1_accuracy")
-        )
+        ece, accuracy = (Effect.of(pair.tables[images][metric]) for metric in ("ece", "top1_accuracy"))
         return Setting(title, len(pair.seeds), ece, accuracy)
 
     return Source(read, readme)
@@ -161,10 +161,13 @@ def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Sourc
     def read(results: Path) -> Setting:
         record = json.loads((results / "when.json").read_text(encoding="utf-8"))
         methods = [[moment(run, record["epochs"], stop) for run in runs] for runs in record["runs"][case].values()]
-        effects = (
-            Effect.of(*([at[metric] for at in method] for method in methods)) for metric in ("ece", "top1_accuracy")
+        ece, accuracy = (
+            Effect.of(compare(*([at[metric] for at in method] for method in methods)))
+            for metric in ("ece", "top1_accuracy")
         )
-        return Setting(title, len(methods[0]), *effects)
+        # Bonferroni's correction, for all cases that the table of the study shows.
+        cases = sum(len(stops) for stops in STOPS.values())
+        return Setting(title, len(methods[0]), replace(ece, corrected_p=min(1.0, cases * ece.p)), accuracy)
 
     return Source(read, readme)
 
@@ -172,7 +175,7 @@ def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Sourc
 SOURCES = (
     of_runs("ResNet-18, few labels, clean images", "resnet18", readme=True),
     of_runs("ResNet-18, few labels, corrupted images", "resnet18", images="shifted", readme=True),
-    of_runs("ResNet-18, few labels, after temperature scaling", "resnet18", images="after_temperature", readme=True),
+    of_runs("ResNet-18, few labels, after temperature scaling", "resnet18", images="temperature-scaled", readme=True),
     of_runs("ResNet-18, few labels, 1000 epochs", "resnet18_1000_epochs", readme=True),
     of_runs("ResNet-18, all 50,000 labels", "resnet18_all_labels", readme=True),
     of_runs("ResNet-50, few labels", "resnet50", readme=True),
@@ -199,10 +202,10 @@ SOURCES = (
 
 def advised(results: Path) -> Iterator[tuple[Source, Setting, str]]:
     """Every setting that has runs, with its recommendation."""
-    settings = [(source, setting) for source in SOURCES if (setting := source.read(results)) is not None]
-    corrected = holm([setting.ece.p for _, setting in settings])
-    for (source, setting), p in zip(settings, corrected, strict=True):
-        yield source, setting, recommendation(setting, corrected_p=p)
+    for source in SOURCES:
+        setting = source.read(results)
+        if setting is not None:
+            yield source, setting, recommendation(setting)
 
 
 def advice(results: Path) -> str:
@@ -225,7 +228,7 @@ def table1(results: Path) -> str:
     for theirs in printed:
         if theirs.quantity in TABLE_1:
             digits, ours = theirs.baseline.digits, differences[theirs.quantity]
-            effect = Effect.of(ours.baseline_values, ours.candidate_values).text(digits)
+            effect = Effect.of(ours).text(digits)
             paper = typeset(_signed(theirs.candidate.value - theirs.baseline.value, digits))
             means = (f"{mean:.{digits}f}" for mean in (ours.baseline.mean, ours.candidate.mean))
             name = f"{title_of(theirs.quantity)}{TABLE_1[theirs.quantity]}"
