@@ -18,8 +18,6 @@ from orthograd.paper.studies.documents import DOCUMENTS, expected_files
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
 def surroundings():
@@ -28,39 +26,22 @@ def surroundings():
     return {"torch": torch, "model": model, "loss": loss}
 
 
-def test_the_first_block_makes_steps_orthogonal():
-    names = surroundings()
-    exec(BLOCKS[0], names)
-    model, optimizer = names["model"], names["optimizer"]
-    names["loss"].backward()
-    before = [p.detach().clone() for p in model.parameters()]
-    optimizer.step()
-    for parameter, weight in zip(model.parameters(), before, strict=True):
-        radial = (parameter.grad * weight).sum() / (parameter.grad.norm() * weight.norm())
-        assert radial.abs() < 1e-6
-
-
-def test_the_other_blocks_run():
-    names = surroundings()
-    names["logits"], names["held_out_logits"] = torch.randn(2, 50, 10)
-    names["labels"], names["held_out_labels"] = torch.randint(10, (2, 50))
-    names["sgd"], names["orthograd_runs"] = torch.rand(2, 5).tolist()
-    names["inputs"], names["targets"] = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
-    names["optimizer"] = torch.optim.SGD(names["model"].parameters(), lr=0.1)
-    for block in BLOCKS[1:]:
-        exec("import orthograd\n" + block, names)
-    assert names["optimizer"].__class__.__name__ == "OrthoSGD"
-
-
-@pytest.mark.parametrize(("page", "name"), [("README.md", "data"), ("docs/data.md", "mine")])
-def test_the_examples_of_data_of_one_s_own_give_the_same_images_each_time(page, name):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
-    (block,) = [block for block in blocks if f"def {name}()" in block]
+def test_the_example_of_data_of_one_s_own_gives_the_same_images_each_time():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/data.md").read_text(), re.S)
+    (block,) = [block for block in blocks if "def data()" in block]
     names = {}
     exec(block, names)
-    one, other = names[name](), names[name]()
+    one, other = names["data"](), names["data"]()
     assert torch.equal(one.train_images, other.train_images)
     assert torch.equal(one.test_images, other.test_images)
+    assert names["network"](one.shape, 3)(one.test_images).shape == (100, 3)
+
+
+def test_the_blocks_of_the_page_on_whether_to_use_it_run(capsys):
+    names = {"torch": torch, "images": torch.randn(5, 4), "labels": torch.tensor([0, 1, 2, 0, 1])} | surroundings()
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/should-i-use-it.md").read_text(), re.S):
+        exec(block, names)
+    assert "of the gradient's energy" in capsys.readouterr().out
 
 
 def test_the_blocks_of_the_page_on_calibration_run(tmp_path):
@@ -108,12 +89,12 @@ def test_norms_grow_and_decay_by_the_rule_of_the_page_on_the_method():
 
 def test_tables_and_the_figure_are_those_of_the_records():
     for path, text in expected_files(ROOT).items():
-        assert path.read_bytes() == text.encode(), f"run make docs: {path} is out of date"
+        assert path.read_bytes() == text.encode(), f"run make tables: {path} is out of date"
 
 
 def test_every_mark_of_a_table_has_a_maker():
     for name, makers in DOCUMENTS.items():
-        marks = re.findall(r"<!-- (\w+): written by make docs -->", (ROOT / name).read_text())
+        marks = re.findall(r"<!-- (\w+): written by make tables -->", (ROOT / name).read_text())
         assert sorted(marks) == sorted(maker.__name__ for maker in makers)
 
 
@@ -165,8 +146,8 @@ def test_the_metrics_of_the_example_are_those_of_its_predictions():
 
 
 def test_links_lead_somewhere():
-    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", document.read_text()):
+    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "notes").glob("*.md")):
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", document.read_text()):
             path = document.parent / target if target else document
             assert path.exists(), target
             assert not anchor or anchor in anchors(path), f"{document.name}: {target}#{anchor}"

@@ -1,4 +1,4 @@
-"""⊥Grad: gradients orthogonal to the weights they change. Same accuracy, less overconfidence."""
+"""⊥Grad for any PyTorch optimizer, and the tools to measure whether your classifier's confidence got better."""
 
 from typing import TYPE_CHECKING
 

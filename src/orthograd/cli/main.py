@@ -31,7 +31,9 @@ from .theory import theory
 COMMANDS = (compare, report, evaluate, reproduce, theory, data, bench)
 
 app = typer.Typer(
-    help="⊥Grad: gradients orthogonal to the weights they change.", no_args_is_help=True, add_completion=False
+    help="⊥Grad for any PyTorch optimizer, and the tools to measure whether your classifier's confidence got better.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 for command in COMMANDS:
     app.command()(command)

@@ -24,12 +24,35 @@ from .claim import (
 )
 
 TITLES = {"baseline": "SGD", "orthograd": "⊥Grad"}
+STEP_RECORDS = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
 
 
 def step_costs(results: Path) -> str:
     """What ⊥Grad costs, on a GPU and on a CPU."""
-    records = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
-    return _all_claims(results, records, ours="⊥Grad here")
+    return _all_claims(results, STEP_RECORDS, ours="⊥Grad here")
+
+
+COSTS = {
+    ("step", "SGD, momentum, weight decay"): ("Optimizer step, SGD with momentum", "×"),
+    ("step", "AdamW"): ("Optimizer step, AdamW", "×"),
+    ("extra memory", ""): ("Extra memory", " MiB"),
+}
+"""Claims about ResNet-18 that README quotes, by what they are about and the optimizer."""
+
+
+def costs(results: Path) -> str:
+    """What README says of the costs: three rows of `step_costs`, as a list."""
+    measured = {where: _of_resnet18(results / name) for where, name in STEP_RECORDS.items()}
+    lines = []
+    for key, (title, unit) in COSTS.items():
+        values = " and ".join(f"{each[key]:.2f}{unit} ({where})" for where, each in measured.items())
+        lines.append(f"- {title}: {values}.\n")
+    return "".join(lines)
+
+
+def _of_resnet18(path: Path) -> dict[tuple[str, str], float]:
+    claims = (claim for claim in read_claims(path) if claim.key.model == "ResNet-18")
+    return {(claim.key.what, claim.key.optimizer): claim.value for claim in claims}
 
 
 def calibration_costs(results: Path) -> str:

@@ -1,7 +1,7 @@
 """What a record says of predictions: metrics, temperatures, reliability; beside a GPU in processes of their own.
 
 There, networks end together, and threads that compute metrics hold each other up: nine on two cores took three times as
-long as processes do (docs/LOG.md), for all threads of a process share one memory allocator.
+long as processes do (notes/LOG.md), for all threads of a process share one memory allocator.
 """
 
 from __future__ import annotations

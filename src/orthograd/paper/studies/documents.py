@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/, and docs/figures/method.svg, made from the committed records: `make docs`.
+"""The tables of README.md and docs/, and docs/figures/method.svg, made from the committed records: `make tables`.
 
 Only what stands between the marks of a table is written; docs/reproduction.md is made by `orthograd.paper.document`.
 """
@@ -20,16 +20,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from ...calibration import CONVENTIONS
 from ...lab.bench import document
 from ...lab.bench.claim import EPOCH_IMAGES
-from ...lab.comparison.page.tables import typeset
-from ...lab.comparison.pair import MethodPair
-from ...lab.jobs.bundles import read_bundle, read_bundles
+from ...lab.jobs.bundles import read_bundles
 from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
-from ..evidence import shares, title_of
+from ..evidence import shares
 from ..plan import PAIR, PAPER
-from ..verdicts.claims import sections
-from ..verdicts.numbers import differences_of
-from . import method_tables
+from . import advice, method_tables
 from .method_figure import method_figure
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
@@ -51,41 +47,6 @@ REPEATED = (
     ("bf16", "our own", ("table1-bf16", "more-seeds-bf16")),
 )
 """Sets of runs of table 1: their precision, whose convolutions they had, and where their records lie."""
-
-
-def reproduction(results: Path) -> str:
-    """Table 1 of the paper beside ours."""
-    folder = results / "reproduction"
-    records = [
-        record for method in ("baseline", "orthograd") for record in read_bundle(folder / f"resnet18-{method}.json")
-    ]
-    pair = MethodPair.of(records, baseline="baseline", candidate="orthograd")
-    printed, rows = sections()["table1_resnet18"].rows, []
-    differences = differences_of(pair, [row.quantity for row in printed])
-    for theirs in printed:
-        ours, digits = differences[theirs.quantity], theirs.baseline.digits
-        means = [f"{method.mean:.{digits}f} ± {method.sd:.{digits}f}" for method in (ours.baseline, ours.candidate)]
-        effects = [typeset(f"{theirs.d.value:+.2f}") if theirs.d else "–", typeset(f"{ours.cohens_d.value:+.2f}")]
-        p = typeset(f"{ours.corrected_p:.2g}")
-        rows.append([title_of(theirs.quantity), str(theirs.baseline), str(theirs.candidate), *means, *effects, p])
-    header = ["ResNet-18, clean", "paper: SGD", "⊥Grad", f"ours, {len(pair.seeds)} seeds: SGD", "⊥Grad"]
-    return markdown_table([*header, "paper: d", "ours: d", "ours: p, Holm"], rows)
-
-
-def comparisons(results: Path) -> str:
-    """What `orthograd compare` says of the small network and of the same one with batch norm."""
-    rows = []
-    for name, title in (("cnn", "plain CNN"), ("cnn_batchnorm", "CNN with batch norm")):
-        tables = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))["tables"]
-        for images in ("clean", "shifted"):
-            for metric in ("top1_accuracy", "loss", "ece"):
-                row, digits = tables[images][metric], CONVENTIONS[metric].digits
-                means = [f"{row[method]['mean']:.{digits}f}" for method in ("baseline", "candidate")]
-                low, high = row["interval"]
-                tested = f"{low:+.{digits}f} to {high:+.{digits}f}", f"{row['corrected_p']:.2g}", row["verdict"]
-                rows.append([title, images, f"`{metric}`", *means, *tested])
-    header = ["network", "test images", "metric", "SGD", "⊥Grad", "SGD − ⊥Grad, 95 %", "p, Holm", "⊥Grad is"]
-    return markdown_table(header, rows)
 
 
 def conventions(_results: Path) -> str:
@@ -168,7 +129,8 @@ def floors(_results: Path) -> str:
 
 Maker = Callable[[Path], str]
 DOCUMENTS: dict[str, Sequence[Maker]] = {
-    "README.md": (reproduction, comparisons, document.step_costs),
+    "README.md": (advice.advice_short, advice.table1, document.costs),
+    "docs/should-i-use-it.md": (advice.advice, advice.comparisons),
     "docs/method.md": (
         method_tables.expected,
         method_tables.when,
@@ -181,6 +143,7 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
         document.recorder_costs,
     ),
     "docs/performance.md": (
+        document.step_costs,
         whole,
         repeated,
         floors,
@@ -201,13 +164,13 @@ END = "<!-- end -->\n"
 def with_tables(text: str, makers: Sequence[Maker], results: Path) -> str:
     """The text with the table of each maker between its marks.
 
-    >>> print(with_tables("<!-- a: written by make docs -->\\nold\\n<!-- end -->\\n", [], Path()), end="")
-    <!-- a: written by make docs -->
+    >>> print(with_tables("<!-- a: written by make tables -->\\nold\\n<!-- end -->\\n", [], Path()), end="")
+    <!-- a: written by make tables -->
     old
     <!-- end -->
     """
     for maker in makers:
-        begin = f"<!-- {maker.__name__}: written by make docs -->\n"
+        begin = f"<!-- {maker.__name__}: written by make tables -->\n"
         head, rest = text.split(begin)
         text = head + begin + maker(results) + END + rest.split(END, 1)[1]
     return text

@@ -1,0 +1,273 @@
+"""Should I use it? The effect of ⊥Grad on ECE and accuracy, setting by setting, and the recommendation that follows.
+
+`recommendation` is the rule; docs/should-i-use-it.md states it in words. Differences are ⊥Grad − baseline.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...calibration import CONVENTIONS
+from ...lab.comparison.formats import TITLES
+from ...lab.comparison.page.tables import typeset
+from ...statistics import Comparison, Interval, compare
+from ...statistics.table import markdown_table
+from ..evidence import title_of
+from ..plan import PAIR
+from ..verdicts.claims import sections
+from ..verdicts.numbers import differences_of
+from .method_tables import STOPS, moment, reproduced
+
+LEVEL = 0.05
+FEW_SEEDS = 10
+"""With fewer seeds than this, an effect that does not show is called inconclusive."""
+TABLE_1 = {
+    "clean.top1_accuracy": " ↑",
+    "clean.loss": " ↓",
+    "clean.ece": " ↓",
+    "clean.max_softmax": "",
+    "clean.max_logit": "",
+}
+"""Rows of the paper's table 1 that README shows, each with its good direction."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The mean paired difference ⊥Grad − baseline of one metric, its 95% interval and its p.
+
+    ``corrected_p`` is Holm's, for the metrics of a comparison.
+    """
+
+    difference: float
+    interval: Interval
+    p: float
+    corrected_p: float
+
+    @classmethod
+    def of(cls, row: Comparison) -> Effect:
+        """From a comparison, whose differences are baseline − candidate.
+
+        >>> round(Effect.of(compare([0.2, 0.3], [0.1, 0.1])).difference, 3)
+        -0.15
+        """
+        low, high = row.interval
+        corrected_p = row.p if row.corrected_p is None else row.corrected_p
+        return cls(-row.difference, Interval(-high, -low), row.p, corrected_p)
+
+    @classmethod
+    def recorded(cls, row: dict[str, Any]) -> Effect:
+        """From a row of the record of `orthograd compare`."""
+        low, high = row["interval"]
+        return cls(-row["difference"], Interval(-high, -low), row["p"], row["corrected_p"])
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval.low > 0
+
+    @property
+    def is_below_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval.high < 0
+
+    def text(self, digits: int) -> str:
+        """The difference and its interval.
+
+        >>> Effect(-0.0324, Interval(-0.0429, -0.0219), 0.0001, 0.0005).text(3)
+        '−0.032 (−0.043 to −0.022)'
+        """
+        difference, low, high = (_signed(value, digits) for value in (self.difference, *self.interval))
+        return typeset(f"{difference} ({low} to {high})")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where ⊥Grad was tried: how many seeds, and what it changed."""
+
+    title: str
+    seeds: int
+    ece: Effect
+    accuracy: Effect
+
+
+def recommendation(setting: Setting) -> str:
+    """What a reader should do, by a rule.
+
+    A reason to use ⊥Grad has to hold after the correction. A warning does not: a 95% interval on the wrong side of
+    zero is enough.
+
+    >>> ece, accuracy = Effect(-0.02, Interval(-0.03, -0.01), 0.001, 0.01), Effect(0.1, Interval(-0.5, 0.7), 0.7, 1.0)
+    >>> recommendation(Setting("", 10, ece, accuracy))
+    'try it'
+    """
+    if setting.ece.is_above_zero:
+        return "do not use"
+    if setting.ece.is_below_zero and setting.ece.corrected_p < LEVEL:
+        return "weigh it: lower ECE, lower accuracy" if setting.accuracy.is_below_zero else "try it"
+    if setting.accuracy.is_below_zero:
+        return "do not use"
+    if setting.ece.is_below_zero:
+        return f"looks better, inconclusive at n = {setting.seeds}"
+    return "no difference detected" if setting.seeds >= FEW_SEEDS else f"inconclusive at n = {setting.seeds}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A row of the table: how its setting is read (None where there are no runs), and whether README has it too."""
+
+    read: Callable[[Path], Setting | None]
+    in_readme: bool = False
+
+
+def of_runs(
+    title: str,
+    setting: str,
+    *,
+    images: str = "clean",
+    methods: tuple[str, str] = ("baseline", "orthograd"),
+    readme: bool = False,
+) -> Source:
+    """A setting of the reproduction, two methods that share their seeds."""
+
+    def read(results: Path) -> Setting | None:
+        pair = reproduced(results, setting, *methods)
+        if pair is None:
+            return None
+        ece, accuracy = (Effect.of(pair.tables[images][metric]) for metric in ("ece", "top1_accuracy"))
+        return Setting(title, len(pair.seeds), ece, accuracy)
+
+    return Source(read, readme)
+
+
+def of_comparison(title: str, name: str, images: str, *, readme: bool = False) -> Source:
+    """A record of `orthograd compare` on digits."""
+
+    def read(results: Path) -> Setting:
+        record = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))
+        rows = record["tables"][images]
+        effects = (Effect.recorded(rows[metric]) for metric in ("ece", "top1_accuracy"))
+        return Setting(title, len(record["seeds"]), *effects)
+
+    return Source(read, readme)
+
+
+def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Source:
+    """A case of docs/results/when.json after some epochs."""
+
+    def read(results: Path) -> Setting:
+        record = json.loads((results / "when.json").read_text(encoding="utf-8"))
+        methods = [[moment(run, record["epochs"], stop) for run in runs] for runs in record["runs"][case].values()]
+        ece, accuracy = (
+            Effect.of(compare(*([at[metric] for at in method] for method in methods)))
+            for metric in ("ece", "top1_accuracy")
+        )
+        # Bonferroni's correction, for all cases that the table of the study shows.
+        cases = sum(len(stops) for stops in STOPS.values())
+        return Setting(title, len(methods[0]), replace(ece, corrected_p=min(1.0, cases * ece.p)), accuracy)
+
+    return Source(read, readme)
+
+
+SOURCES = (
+    of_runs("ResNet-18, few labels, clean images", "resnet18", readme=True),
+    of_runs("ResNet-18, few labels, corrupted images", "resnet18", images="shifted", readme=True),
+    of_runs("ResNet-18, few labels, after temperature scaling", "resnet18", images="temperature-scaled", readme=True),
+    of_runs("ResNet-18, few labels, 1000 epochs", "resnet18_1000_epochs", readme=True),
+    of_runs("ResNet-18, all 50,000 labels", "resnet18_all_labels", readme=True),
+    of_runs("ResNet-50, few labels", "resnet50", readme=True),
+    of_runs("WideResNet-28-10, few labels", "wide_resnet28_10"),
+    of_runs("ResNet-18, AdamW instead of SGD", "resnet18_adamw"),
+    of_runs(
+        "ResNet-18, weight decay on convolutions only",
+        "resnet18_bf16",
+        methods=("decay_conv_only", "decay_conv_only_orthograd"),
+    ),
+    of_runs("ResNet-18, ⊥Grad on the last layer only", "resnet18_bf16", methods=("baseline", "orthograd_head")),
+    *(
+        of_runs(f"ResNet-18, on top of {title}", "resnet18_bf16", methods=(name, f"{name}_orthograd"))
+        for name, title in {"label_smoothing": "label smoothing", "focal": "focal loss", "mixup": "mixup"}.items()
+    ),
+    of_comparison("digits, small plain CNN, 300 epochs", "cnn", "clean", readme=True),
+    of_comparison("digits, small plain CNN, after temperature scaling", "cnn", "temperature-scaled"),
+    of_study("digits, small plain CNN, 56 epochs (short training)", "plain CNN", 56),
+    of_comparison("digits, small BatchNorm CNN, 300 epochs", "cnn_batchnorm", "clean", readme=True),
+    of_comparison("digits, small BatchNorm CNN, corrupted images", "cnn_batchnorm", "shifted"),
+)
+"""The rows of the table, in its order."""
+
+
+def advised(results: Path) -> Iterator[tuple[Source, Setting, str]]:
+    """Every setting that has runs, with its recommendation."""
+    for source in SOURCES:
+        setting = source.read(results)
+        if setting is not None:
+            yield source, setting, recommendation(setting)
+
+
+def advice(results: Path) -> str:
+    """All rows, for docs/should-i-use-it.md."""
+    return _table((setting, words) for _, setting, words in advised(results))
+
+
+def advice_short(results: Path) -> str:
+    """The rows that README quotes."""
+    return _table((setting, words) for source, setting, words in advised(results) if source.in_readme)
+
+
+def table1(results: Path) -> str:
+    """Five rows of the paper's table 1 beside ours; p is Holm's over all rows of that table."""
+    pair = reproduced(results, "resnet18", *PAIR)
+    assert pair is not None
+    printed = sections()["table1_resnet18"].rows
+    differences = differences_of(pair, [row.quantity for row in printed])
+    rows = []
+    for theirs in printed:
+        if theirs.quantity in TABLE_1:
+            digits, ours = theirs.baseline.digits, differences[theirs.quantity]
+            effect = Effect.of(ours).text(digits)
+            paper = typeset(_signed(theirs.candidate.value - theirs.baseline.value, digits))
+            means = (f"{mean:.{digits}f}" for mean in (ours.baseline.mean, ours.candidate.mean))
+            name = f"{title_of(theirs.quantity)}{TABLE_1[theirs.quantity]}"
+            rows.append([name, *means, effect, typeset(f"{ours.corrected_p:.2g}"), paper])
+    header = [
+        "",
+        "SGD",
+        "⊥Grad",
+        f"⊥Grad − SGD (95% interval, n = {len(pair.seeds)})",
+        "p (Holm)",
+        "paper: ⊥Grad − SGD",
+    ]
+    return markdown_table(header, rows)
+
+
+def comparisons(results: Path) -> str:
+    """What `orthograd compare` says of the small network and of the same one with BatchNorm."""
+    rows = []
+    for name, title in (("cnn", "plain CNN"), ("cnn_batchnorm", "BatchNorm CNN")):
+        tables = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))["tables"]
+        for images, described in {"clean": "clean", "shifted": "corrupted"}.items():
+            for metric, arrow in {"top1_accuracy": " ↑", "loss": " ↓", "ece": " ↓"}.items():
+                row, digits = tables[images][metric], CONVENTIONS[metric].digits
+                means = [f"{row[method]['mean']:.{digits}f}" for method in ("baseline", "candidate")]
+                verdict = {"undecided": "inconclusive"}.get(row["verdict"], row["verdict"])
+                tested = Effect.recorded(row).text(digits), typeset(f"{row['corrected_p']:.2g}"), verdict
+                rows.append([title, described, TITLES[metric] + arrow, *means, *tested])
+    header = ["network", "images", "metric", "SGD", "⊥Grad", "⊥Grad − SGD (95% interval)", "p (Holm)", "⊥Grad is"]
+    return markdown_table(header, rows)
+
+
+def _table(rows: Iterator[tuple[Setting, str]]) -> str:
+    header = ["setting", "seeds", "ECE ↓, change", "accuracy ↑, change in points", "recommendation"]
+    return markdown_table(
+        header, ([each.title, str(each.seeds), each.ece.text(3), each.accuracy.text(2), words] for each, words in rows)
+    )
+
+
+def _signed(value: float, digits: int) -> str:
+    """With its sign, except where it rounds to zero."""
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from orthograd.paper.studies.advice import (
+    SOURCES,
+    Effect,
+    Setting,
+    advice,
+    advice_short,
+    advised,
+    of_comparison,
+    recommendation,
+)
+from orthograd.paper.studies.method_tables import reproduced
+from orthograd.statistics import Interval, holm
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs/results"
+DOWN, ACROSS, UP = Interval(-0.3, -0.1), Interval(-0.1, 0.2), Interval(0.1, 0.3)
+
+
+def effect(interval: Interval, corrected_p: float = 0.01) -> Effect:
+    return Effect((interval.low + interval.high) / 2, interval, 0.001, corrected_p)
+
+
+@pytest.mark.parametrize(
+    ("ece", "accuracy", "seeds", "corrected_p", "words"),
+    [
+        (DOWN, ACROSS, 10, 0.01, "try it"),
+        (DOWN, UP, 3, 0.01, "try it"),
+        (DOWN, DOWN, 10, 0.01, "weigh it: lower ECE, lower accuracy"),
+        (DOWN, ACROSS, 20, 0.06, "looks better, inconclusive at n = 20"),
+        (DOWN, DOWN, 20, 0.06, "do not use"),
+        (ACROSS, ACROSS, 10, 1.0, "no difference detected"),
+        (ACROSS, ACROSS, 9, 1.0, "inconclusive at n = 9"),
+        (ACROSS, UP, 9, 1.0, "inconclusive at n = 9"),
+        (ACROSS, DOWN, 20, 1.0, "do not use"),
+        (UP, UP, 3, 0.9, "do not use"),
+    ],
+)
+def test_the_recommendation_follows_from_the_intervals(ece, accuracy, seeds, corrected_p, words):
+    assert recommendation(Setting("a setting", seeds, effect(ece, corrected_p), effect(accuracy))) == words
+
+
+def test_every_recommendation_of_the_table_is_explained_on_its_page():
+    rules = (ROOT / "docs/should-i-use-it.md").read_text().split("| rule |")[1].split("\n\n")[0]
+    for _, _, words in advised(RESULTS):
+        assert f"| {words.split(' at n')[0].split(':')[0]} |" in rules
+
+
+def test_differences_are_candidate_minus_baseline():
+    pair = reproduced(RESULTS, "resnet18", "baseline", "orthograd")
+    baseline, candidate = ([run["metrics"]["clean"]["ece"] for run in runs] for runs in (pair.baseline, pair.candidate))
+    setting = SOURCES[0].read(RESULTS)
+    assert setting.seeds == 20
+    assert setting.ece.difference == pytest.approx(fmean(candidate) - fmean(baseline))
+    assert setting.ece.difference in setting.ece.interval
+
+
+def test_a_recommendation_agrees_with_the_verdict_of_the_comparison():
+    for name in ("cnn", "cnn_batchnorm"):
+        tables = json.loads((RESULTS / f"compare/digits-{name}.json").read_text())["tables"]
+        for images in ("clean", "shifted", "temperature-scaled"):
+            setting = of_comparison("digits", name, images).read(RESULTS)
+            is_for_it = recommendation(setting).startswith(("try", "weigh"))
+            assert is_for_it == (tables[images]["ece"]["verdict"] == "better")
+
+
+def test_only_one_recommendation_rests_on_the_rows_not_being_corrected_for():
+    """The page says which."""
+    rows = list(advised(RESULTS))
+    changed = [
+        setting.title
+        for (_, setting, words), p in zip(rows, holm([setting.ece.p for _, setting, _ in rows]), strict=True)
+        if words.startswith(("try", "weigh")) and p >= 0.05
+    ]
+    assert changed == ["ResNet-18, few labels, 1000 epochs"]
+
+
+def test_the_readme_quotes_eight_rows_of_the_page():
+    rows = advice_short(RESULTS).splitlines()[2:]
+    assert len(rows) == 8
+    assert set(rows) <= set(advice(RESULTS).splitlines())
+
+
+def test_what_rounds_to_zero_has_no_sign():
+    assert Effect(-0.0001, Interval(-0.002, 0.0004), 0.9, 1.0).text(3) == "0.000 (−0.002 to 0.000)"
