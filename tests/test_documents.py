@@ -146,7 +146,7 @@ def test_the_metrics_of_the_example_are_those_of_its_predictions():
 
 
 def test_links_lead_somewhere():
-    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "notes").glob("*.md")):
+    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notes").glob("*.md")):
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", document.read_text()):
             path = document.parent / target if target else document
             assert path.exists(), target
