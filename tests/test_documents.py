@@ -108,12 +108,12 @@ def test_norms_grow_and_decay_by_the_rule_of_the_page_on_the_method():
 
 def test_tables_and_the_figure_are_those_of_the_records():
     for path, text in expected_files(ROOT).items():
-        assert path.read_bytes() == text.encode(), f"run make docs: {path} is out of date"
+        assert path.read_bytes() == text.encode(), f"run make tables: {path} is out of date"
 
 
 def test_every_mark_of_a_table_has_a_maker():
     for name, makers in DOCUMENTS.items():
-        marks = re.findall(r"<!-- (\w+): written by make docs -->", (ROOT / name).read_text())
+        marks = re.findall(r"<!-- (\w+): written by make tables -->", (ROOT / name).read_text())
         assert sorted(marks) == sorted(maker.__name__ for maker in makers)
 
 

@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/, and docs/figures/method.svg, made from the committed records: `make docs`.
+"""The tables of README.md and docs/, and docs/figures/method.svg, made from the committed records: `make tables`.
 
 Only what stands between the marks of a table is written; docs/reproduction.md is made by `orthograd.paper.document`.
 """
@@ -201,13 +201,13 @@ END = "<!-- end -->\n"
 def with_tables(text: str, makers: Sequence[Maker], results: Path) -> str:
     """The text with the table of each maker between its marks.
 
-    >>> print(with_tables("<!-- a: written by make docs -->\\nold\\n<!-- end -->\\n", [], Path()), end="")
-    <!-- a: written by make docs -->
+    >>> print(with_tables("<!-- a: written by make tables -->\\nold\\n<!-- end -->\\n", [], Path()), end="")
+    <!-- a: written by make tables -->
     old
     <!-- end -->
     """
     for maker in makers:
-        begin = f"<!-- {maker.__name__}: written by make docs -->\n"
+        begin = f"<!-- {maker.__name__}: written by make tables -->\n"
         head, rest = text.split(begin)
         text = head + begin + maker(results) + END + rest.split(END, 1)[1]
     return text
