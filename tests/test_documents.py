@@ -166,7 +166,7 @@ def test_the_metrics_of_the_example_are_those_of_its_predictions():
 
 def test_links_lead_somewhere():
     for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", document.read_text()):
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", document.read_text()):
             path = document.parent / target if target else document
             assert path.exists(), target
             assert not anchor or anchor in anchors(path), f"{document.name}: {target}#{anchor}"
