@@ -58,6 +58,19 @@ def test_entries_of_the_reference_exist():
             assert hasattr(import_module(module), name), entry
 
 
+def test_every_command_has_an_entry_in_the_reference():
+    commands = {command.__name__ for command in import_module("orthograd.cli.main").COMMANDS}
+    page = (DOCS / "reference" / "cli.md").read_text()
+    assert set(re.findall(r"^```\{typer\} orthograd\.cli\.main:app:(\w+)$", page, re.M)) == commands
+
+
+def test_the_page_on_batches_runs():
+    page = (DOCS / "howto" / "evaluate-in-batches.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    assert len(blocks) == 2
+    exec("\n".join(blocks), {})
+
+
 def links(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     return re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)", text)
