@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -153,15 +154,26 @@ def resolve_public(app: Sphinx, env: Any, node: nodes.Element, text: nodes.Eleme
     return text if is_ours else None
 
 
-def keep_colons(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Keep napoleon from taking what stands before a colon in the first line of a property for its type."""
-    if what in ("attribute", "data", "property") and lines:
-        lines.insert(0, "")
+_KEPT: dict[str, list[str]] = {}
+
+
+def keep_attribute(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Keep the text of a property: napoleon takes what stands before a colon in its first line for its type."""
+    if what in ("attribute", "data", "property"):
+        lines[:] = _KEPT.setdefault(name, list(lines))
+
+
+def keep_aliases(app: Sphinx, what: str, name: str, value: Any, options: Any, *texts: str | None) -> tuple[str, ...]:
+    """Names of `autodoc_type_aliases` inside a union, which autodoc prints as the object that stands for them."""
+    pattern = re.compile(r"TypeAliasForwardRef\('([\w.]+)'\)")
+    return tuple(text and pattern.sub(r"~\1", text) for text in texts)
 
 
 def setup(app: Sphinx) -> None:
     """Register what stands above."""
-    app.connect("autodoc-process-docstring", keep_colons, priority=400)
+    for priority in (400, 600):  # before napoleon, and after it
+        app.connect("autodoc-process-docstring", keep_attribute, priority=priority)
+    app.connect("autodoc-process-signature", keep_aliases)
     app.add_html_math_renderer("mathml", (write_mathml, None), (write_mathml, None))
     app.add_transform(RepositoryLinks)
     app.connect("missing-reference", resolve_public)

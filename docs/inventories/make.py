@@ -44,7 +44,7 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "torch.optim.SGD": ("py:class", "generated/torch.optim.SGD.html#$"),
     },
     "numpy": {
-        "numpy.typing.ArrayLike": ("py:data", "reference/typing.html#$"),
+        "numpy.typing.ArrayLike": ("py:class", "reference/typing.html#$"),
         "numpy.ndarray": ("py:class", "reference/generated/numpy.ndarray.html#$"),
         "numpy.dtype": ("py:class", "reference/generated/numpy.dtype.html#$"),
     },
