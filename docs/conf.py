@@ -50,6 +50,7 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_execution_timeout = 300
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # tables
 nb_mime_priority_overrides = [("html", "image/svg+xml", 5)]
 
 # Reference
