@@ -1,16 +1,19 @@
 # Every target sets up what it needs: a virtual environment in .venv with the versions of constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+# Always with the constraints: another version of torch would replace the one that is there. Python compiles what is used.
+INSTALL := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable
 unexport PYTHONDONTWRITEBYTECODE  # set, every process would compile torch anew: it is installed as source
 # Files of tests, one process a core. In their order: those that fork come before JAX, which has threads.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SITE := docs/_build
 
-.PHONY: compare test test-all reproduce reproduce-check docs bench format clean
+.PHONY: compare test test-all reproduce reproduce-check tables docs bench format clean
 
-compare: .venv/ready
+compare: .venv/lab
 	$(BIN)/orthograd compare
 
-test: .venv/ready
+test: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -19,27 +22,35 @@ test: .venv/ready
 test-all: test
 	$(PYTEST) -m slow
 
-reproduce: .venv/ready
+reproduce: .venv/lab
 	$(BIN)/orthograd reproduce paper --device cuda --export docs/results/reproduction
 
-reproduce-check: .venv/ready
+reproduce-check: .venv/lab
 	$(BIN)/python -m orthograd.paper.document --check
 
-docs: .venv/ready
+tables: .venv/lab
 	$(BIN)/python -m orthograd.paper.studies.documents
 	$(BIN)/python -m orthograd.paper.document
 
-bench: .venv/ready
+docs: .venv/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet \
+		--doctree-dir $(SITE)/doctrees docs $(SITE)/html
+	@echo "open $(SITE)/html/index.html"
+
+bench: .venv/dev
 	$(BIN)/orthograd bench
 
-format: .venv/ready
+format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist $(SITE)
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/python:
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'  # Python compiles what is used
+	@touch $@
+
+.venv/lab .venv/dev .venv/docs: .venv/%: pyproject.toml constraints.txt | .venv/python
+	$(INSTALL) '.[$*]'
 	@touch $@

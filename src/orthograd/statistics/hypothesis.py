@@ -24,7 +24,7 @@ class SignificanceTest:
 
 
 def t_test(baseline: ArrayLike, candidate: ArrayLike, *, method: Method = "paired") -> SignificanceTest:
-    """t = difference / error, p = 2 P(T_ν > |t|), see `estimated_difference` for the three methods.
+    """``t = difference / error, p = 2 P(T_ν > |t|)``, see `estimated_difference` for the three methods.
 
     Without variance p is 1 where there is no difference either, and 0 where there is one.
 
@@ -54,7 +54,7 @@ def t_statistic(estimate: Estimate, *, against: float = 0.0) -> float:
 
 
 def wilcoxon_test(baseline: ArrayLike, candidate: ArrayLike) -> SignificanceTest:
-    """min(Σ ranks of |D| with D > 0, Σ ranks with D < 0), seeds without a difference left out.
+    """``min(Σ ranks of |D| with D > 0, Σ ranks with D < 0)``, seeds without a difference left out.
 
     Exact as far as scipy enumerates; note that 5 pairs cannot give less than p = 2/2⁵ = 0.0625.
 

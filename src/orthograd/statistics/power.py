@@ -18,7 +18,7 @@ from .samples import checked_alpha, checked_power, whole
 
 
 def paired_power(effect: float, seeds: int, *, alpha: float = 0.05) -> float:
-    """P(|T_{n−1, δ}| > t_{1−α/2}) with δ = d_z √n: the paired test's chance to find an effect d_z with n pairs.
+    """``P(|T_{n−1, δ}| > t_{1−α/2})`` with δ = d_z √n: the paired test's chance to find an effect d_z with n pairs.
 
     >>> round(paired_power(0.5, 34), 3)
     0.808
@@ -28,7 +28,7 @@ def paired_power(effect: float, seeds: int, *, alpha: float = 0.05) -> float:
 
 
 def independent_power(effect: float, seeds: int, other_seeds: int | None = None, *, alpha: float = 0.05) -> float:
-    """P(|T_{n₁+n₂−2, δ}| > t_{1−α/2}) with δ = d √(n₁ n₂/(n₁ + n₂)); one n stands for both samples.
+    """``P(|T_{n₁+n₂−2, δ}| > t_{1−α/2})`` with δ = d √(n₁ n₂/(n₁ + n₂)); one n stands for both samples.
 
     >>> round(independent_power(0.5, 64), 3)
     0.801

@@ -41,7 +41,7 @@ class PlattScaling(Calibrator):
     slope: Tensor
     intercept: Tensor
     gradient: float = math.nan
-    """Certificate: the largest |∂objective| at the solution, NaN unless fitted here."""
+    """Certificate: the largest ``|∂objective|`` at the solution, NaN unless fitted here."""
 
     def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         is_own = labels == torch.arange(logits.shape[1], device=labels.device)[:, None]
