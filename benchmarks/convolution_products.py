@@ -1,4 +1,4 @@
-"""Claim: in packs, a step's convolutions take our kernels less than cuDNN. Needs a Hopper GPU."""
+"""Claim: with concurrent runs, a step's convolutions take our kernels less than cuDNN. Needs a Hopper GPU."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PARTS = {"forward": (False, False), "input gradient": (True, False), "weight gra
 
 def measured() -> Iterator[Claim]:
     """All that a step has of each product, over what cuDNN takes for these."""
-    for name, precision, dtype, pack in NETWORKS:
-        products = _products(name, dtype, pack)
+    for name, precision, dtype, concurrent in NETWORKS:
+        products = _products(name, dtype, concurrent)
         for (layer, part), times in products.items():
             key = Key("convolution over cuDNN's", model=name, precision=precision, part=part, setting=layer)
             yield Claim(key, times["ours"] / times["cuDNN"], others={"ours, µs": times["ours"]})
@@ -36,7 +36,7 @@ def measured() -> Iterator[Claim]:
         yield Claim(key, together["ours"] / together["cuDNN"], 1.0)
 
 
-def _products(name: str, dtype: torch.dtype, pack: int) -> dict[tuple[str, str], dict[str, float]]:
+def _products(name: str, dtype: torch.dtype, concurrent: int) -> dict[tuple[str, str], dict[str, float]]:
     """Microseconds of those that are ours, and of cuDNN for the same, by layer and part."""
     spent: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for layer, before, after in operands(MODELS[name]((3, 32, 32), 10), torch.zeros(BATCH, 3, 32, 32)):
@@ -49,9 +49,9 @@ def _products(name: str, dtype: torch.dtype, pack: int) -> dict[tuple[str, str],
         for part, wanted in PARTS.items():
             for whose, made in (("ours", by_us), ("cuDNN", by_cudnn)) if are_ours[part] else ():
                 shapes = before, layer.weight.shape, after
-                noise = ([noise_of(shape, dtype, "cuda") for shape in shapes] for _ in range(pack))
+                noise = ([noise_of(shape, dtype, "cuda") for shape in shapes] for _ in range(concurrent))
                 runs = [_run(made(layer, *each, wanted), part) for each in noise]
-                spent[shape, part][whose] += 1e6 * min(seconds(runs) for _ in range(3)) / (pack * REPEATS)
+                spent[shape, part][whose] += 1e6 * min(seconds(runs) for _ in range(3)) / (concurrent * REPEATS)
     return spent
 
 

@@ -1,4 +1,4 @@
-"""How fast packs train on a GPU for sizes of the programs that add up the channels of a norm: images a second."""
+"""Images a second of concurrent runs on a GPU, for sizes of the thread blocks that add up the channels of a norm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orthograd.lab.training.batches import Draws
 from orthograd.lab.training.methods import method_named
 
 ROUNDS = 3
-PACKS = {"resnet18": 6, "wide_resnet28_10": 3}
+CONCURRENT = {"resnet18": 6, "wide_resnet28_10": 3}
 SIZES = [
     {},
     {"SHARE": 2**40},  # 256 programs for any layer
@@ -27,7 +27,7 @@ SIZES = [
 
 
 def images_a_second(model: str, changes: dict[str, object]) -> float:
-    """Of the whole pack, SGD in bf16; the best of some epochs."""
+    """Of all concurrent runs, SGD in bf16; the best of some epochs."""
     usual = {name: getattr(fused_norm, name) for name in changes}
     for name, value in changes.items():
         setattr(fused_norm, name, value)
@@ -35,7 +35,7 @@ def images_a_second(model: str, changes: dict[str, object]) -> float:
     draws = Draws.of(config, method_named(config.method), len(task.labels), torch.Generator().manual_seed(0))
     try:
         with GPU(config.precision) as gpu, ExitStack() as lent:
-            slots = concurrent_slots(gpu, config, config.method, task, PACKS[model], lent)
+            slots = concurrent_slots(gpu, config, config.method, task, CONCURRENT[model], lent)
             return EPOCH_IMAGES * len(slots) / min(epoch_of_all(slots, draws) for _ in range(ROUNDS))
     finally:
         for name, value in usual.items():
@@ -46,7 +46,7 @@ def main() -> None:
     """Print a line for each network and size; the sizes in use come first, and last once more."""
     if not torch.cuda.is_available():
         raise SystemExit("expected a CUDA device, got none")
-    for model in PACKS:
+    for model in CONCURRENT:
         for changes in (*SIZES, {}):
             print(f"{model:18s}{images_a_second(model, changes):8,.0f}  {changes or 'as it is'}", flush=True)
 

@@ -1,6 +1,7 @@
 """Claim: measured beside the backward pass, ⊥Grad adds at most 3 % to an epoch, and less than measured by the step.
 
-Needs a GPU. Packs of SGD and of ⊥Grad in both ways take turns; all are set up anew six times, and the median counts.
+Needs a GPU. Concurrent runs of SGD and of ⊥Grad in both ways take turns; all are set up anew six times, and the
+median counts.
 """
 
 from __future__ import annotations

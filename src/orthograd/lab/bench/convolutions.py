@@ -27,8 +27,8 @@ def convolutions_alone(config: Config, task: Task, *, size: int, only_cudnn: boo
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     model = initial_model(config, task.dataset)
     images = torch.zeros(config.batch_size, *task.images.shape[1:])
-    pack = [Alone(products(model, images, dtype, "cuda", only_cudnn=only_cudnn)) for _ in range(size)]
-    step = min(seconds(pack) for _ in range(ROUNDS))
+    runs = [Alone(products(model, images, dtype, "cuda", only_cudnn=only_cudnn)) for _ in range(size)]
+    step = min(seconds(runs) for _ in range(ROUNDS))
     return step / size * len(task.labels) / config.batch_size
 
 
@@ -105,12 +105,12 @@ class Alone:
             self._graph.replay()
 
 
-def seconds(pack: list[Alone]) -> float:
-    """For each run of the pack to take its steps once, all at once; the mean of some times."""
+def seconds(runs: list[Alone]) -> float:
+    """For each run to take its steps once, all at once; the mean of some times."""
     torch.cuda.synchronize()
     started = time.perf_counter()
     for _ in range(STEPS):
-        for run in pack:
+        for run in runs:
             run.replay()
     torch.cuda.synchronize()
     return (time.perf_counter() - started) / STEPS

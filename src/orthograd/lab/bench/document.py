@@ -127,7 +127,7 @@ def ray_costs(results: Path) -> str:
 
 
 def speeds(results: Path) -> str:
-    """Images a second: the plain loop, one run, the best pack; and what is to be reached."""
+    """Images a second: the plain loop, one run, the fastest number of concurrent runs; and the target."""
     epochs = list(_about(_training(results), EPOCH))
     alone = {_network(claim): claim.value for claim in epochs if claim.key.concurrent == 1}
     rows = []
@@ -136,10 +136,12 @@ def speeds(results: Path) -> str:
         values = claim.others.get("plain loop"), one, claim.value, claim.target
         shown = [f"{EPOCH_IMAGES / value:,.0f}" if value else "" for value in values]
         rows.append([key.model, key.precision, TITLES[key.method], *shown, "" if claim.holds else "no"])
-    return markdown_table(["network", "precision", "", "plain loop", "one run", "pack", "target", "reached"], rows)
+    return markdown_table(
+        ["network", "precision", "", "plain loop", "one run", "concurrent runs", "target", "reached"], rows
+    )
 
 
-def packs(results: Path) -> str:
+def concurrent_runs(results: Path) -> str:
     """Images a second over the number of runs at once."""
     seconds: dict[str, dict[int, float]] = {}
     for claim in _about(_training(results), EPOCH):
@@ -154,7 +156,7 @@ def packs(results: Path) -> str:
 
 
 def bounds(results: Path) -> str:
-    """Images a second of packs, and were there nothing but convolutions, as they are and as cuDNN has them."""
+    """Images a second of concurrent runs, and were there nothing but convolutions, as they are and as cuDNN has them."""
     epochs = (each for each in _about(_training(results), EPOCH) if not each.key.concurrent)
     sgd = {_network(claim): claim.value for claim in epochs if claim.key.method == "baseline"}
     rows = []
@@ -164,7 +166,7 @@ def bounds(results: Path) -> str:
         shown = (f"{EPOCH_IMAGES / each:,.0f}" for each in seconds)
         rows.append([network, *shown, f"{claim.value / sgd[network]:.0%}"])
     columns = ["images a second", "of its convolutions alone", "of cuDNN's alone", "share of its convolutions"]
-    return markdown_table(["SGD, in packs", *columns], rows)
+    return markdown_table(["SGD, concurrent runs", *columns], rows)
 
 
 def overheads(results: Path) -> str:
@@ -176,7 +178,7 @@ def overheads(results: Path) -> str:
         shown = _with_ends(claim), _with_ends(again), f"{again.others['by the step']:.3f}"
         rows.append([_network(claim), *shown, f"≤ {claim.target:g}{_verdict(claim, again)}"])
     ways = "beside the pass", "beside the pass, in another run", "by the step, in that run"
-    return markdown_table([f"{OVERHEAD}, in packs", *ways, "target"], rows)
+    return markdown_table([f"{OVERHEAD}, concurrent runs", *ways, "target"], rows)
 
 
 def _verdict(*claims: Claim) -> str:

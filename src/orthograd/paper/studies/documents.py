@@ -148,7 +148,7 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
         repeated,
         floors,
         document.speeds,
-        document.packs,
+        document.concurrent_runs,
         document.bounds,
         document.overheads,
         document.products,
