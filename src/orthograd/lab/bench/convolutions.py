@@ -19,7 +19,7 @@ Step = Callable[[], object]
 
 
 def convolutions_alone(config: Config, task: Task, *, size: int, only_cudnn: bool = False) -> float:
-    """Seconds for all products of convolutions in an epoch of a run, forward and backward, in a pack of that size.
+    """Seconds for all products of convolutions in an epoch of a run, forward and backward, for so many concurrent runs.
 
     By our kernels where these train, if not all are to be cuDNN's. Full batches alone: the last, smaller one counts for
     its images.

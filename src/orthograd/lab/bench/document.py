@@ -156,7 +156,7 @@ def concurrent_runs(results: Path) -> str:
 
 
 def bounds(results: Path) -> str:
-    """Images a second of concurrent runs, and were there nothing but convolutions, as they are and as cuDNN has them."""
+    """Images a second of concurrent runs, and of their convolutions alone, by our kernels and by cuDNN."""
     epochs = (each for each in _about(_training(results), EPOCH) if not each.key.concurrent)
     sgd = {_network(claim): claim.value for claim in epochs if claim.key.method == "baseline"}
     rows = []
