@@ -49,15 +49,15 @@ def leaves(value: Any) -> list[Any]:
         (LOWER, {"better": "lower"}, "better"),
         (LOWER, {"better": "higher"}, "worse"),
         (LOWER, {}, "lower"),
-        (NOISY, {"better": "lower"}, "undecided"),
-        (NOISY, {"better": "lower", "margin": 0.001}, "undecided"),
+        (NOISY, {"better": "lower"}, "inconclusive"),
+        (NOISY, {"better": "lower", "margin": 0.001}, "inconclusive"),
         (NOISY, {"better": "lower", "margin": 0.01}, "equivalent"),
         (NEARLY, {"better": "lower"}, "better"),
         (NEARLY, {"better": "lower", "margin": 0.001}, "equivalent"),
         (LOWER, {"better": "lower", "margin": 0.001}, "better"),
         (LOWER, {"better": "lower", "paired": False}, "better"),
-        (NEARLY, {"better": "lower", "paired": False}, "undecided"),
-        (LOWER, {"better": "lower", "alpha": 1e-6}, "undecided"),
+        (NEARLY, {"better": "lower", "paired": False}, "inconclusive"),
+        (LOWER, {"better": "lower", "alpha": 1e-6}, "inconclusive"),
     ],
 )
 def test_verdict(candidate: list[float], options: dict[str, Any], verdict: str) -> None:
@@ -105,9 +105,9 @@ def test_sentences_say_what_was_found() -> None:
     )
     assert "5 pairs of seeds" in better
     assert "95 % interval" in better
-    undecided = compare(BASELINE, NOISY).sentence
-    assert undecided.startswith("The candidate shows no significant difference")
-    assert "equivalence was not tested" in undecided
+    inconclusive = compare(BASELINE, NOISY).sentence
+    assert inconclusive.startswith("The candidate shows no significant difference")
+    assert "equivalence was not tested" in inconclusive
     equivalent = compare(BASELINE, NEARLY, margin=0.001).sentence
     assert "equivalent to the baseline within ±0.001" in equivalent
     assert "significant all the same" in equivalent
@@ -135,10 +135,10 @@ def test_the_record_is_json_with_all_of_it() -> None:
 def test_samples_that_are_equal(paired: bool) -> None:
     comparison = compare([0.1, 0.1, 0.1], [0.1, 0.1, 0.1], paired=paired)
     assert (comparison.p, comparison.difference, comparison.cohens_d.value, comparison.hedges_g.value) == (1, 0, 0, 0)
-    assert comparison.verdict == "undecided"
+    assert comparison.verdict == "inconclusive"
     assert "difference is zero" in comparison.sentence
     few, many = (compare([0.1] * n, [0.1] * n, paired=paired, margin=1e-3) for n in (2, 6))
-    assert (few.verdict, many.verdict) == ("undecided", "equivalent")  # two seeds that agree are no proof
+    assert (few.verdict, many.verdict) == ("inconclusive", "equivalent")  # two seeds that agree are no proof
 
 
 @pytest.mark.parametrize(("paired", "infinite"), [(True, "d_z infinite"), (False, "d infinite")])
@@ -147,7 +147,7 @@ def test_a_difference_without_spread_is_said_to_be_so(paired: bool, infinite: st
     assert (comparison.p, comparison.cohens_d.value, comparison.verdict) == (
         0.25 if paired else 0.1,
         -math.inf,
-        "undecided",
+        "inconclusive",
     )
     assert infinite in comparison.sentence
     assert "test by ranks p = " in comparison.sentence
@@ -162,7 +162,11 @@ def test_a_difference_without_spread_is_said_to_be_so(paired: bool, infinite: st
 
 def test_a_constant_shift_is_no_spread_whatever_the_rounding() -> None:
     comparison = compare([0.3, 0.4, 0.7], [0.2, 0.3, 0.6], better="lower")
-    assert (comparison.p, comparison.verdict, comparison.bootstrap_interval) == (0.25, "undecided", comparison.interval)
+    assert (comparison.p, comparison.verdict, comparison.bootstrap_interval) == (
+        0.25,
+        "inconclusive",
+        comparison.interval,
+    )
 
 
 @given(SAMPLE, SAMPLE, st.booleans(), st.sampled_from([None, 0.5]))
@@ -188,7 +192,7 @@ def test_no_input_makes_nan_or_a_warning(
 def test_swapping_the_samples_swaps_the_verdict(pairs: list[tuple[int, int]]) -> None:
     one, two = (list(map(float, sample)) for sample in zip(*pairs, strict=True))
     comparison, swapped = (compare(*samples, better="lower", resamples=20) for samples in ((one, two), (two, one)))
-    opposite = {"better": "worse", "worse": "better", "undecided": "undecided"}
+    opposite = {"better": "worse", "worse": "better", "inconclusive": "inconclusive"}
     assert swapped.verdict == opposite[comparison.verdict]
     assert swapped.difference == pytest.approx(-comparison.difference)
 

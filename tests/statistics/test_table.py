@@ -30,7 +30,7 @@ def test_holm_runs_over_the_metrics_in_their_order() -> None:
 def test_a_difference_that_is_significant_alone_need_not_be_among_many() -> None:
     assert compare(*METRICS["slight"], better="lower").verdict == "better"
     table = compare_table(METRICS, better=BETTER)
-    assert [row.verdict for row in table] == ["better", "undecided", "undecided"]
+    assert [row.verdict for row in table] == ["better", "inconclusive", "inconclusive"]
     assert "after Holm" in table["slight"].sentence
 
 
@@ -54,7 +54,7 @@ def test_the_corrected_test_of_equivalence_decides() -> None:
     assert compare(*METRICS["none"], margin=0.0021).verdict == "equivalent"
     table = compare_table(METRICS, better=BETTER, margins=margins)
     assert (table["none"].corrected_equivalence_p or 0) == pytest.approx(3 * tost(*METRICS["none"], margin=0.0021).p)
-    assert table["none"].verdict == "undecided"
+    assert table["none"].verdict == "inconclusive"
 
 
 def test_options_reach_every_comparison() -> None:

@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from .comparison import Comparison
 
 Direction = Literal["lower", "higher"]
-Verdict = Literal["better", "worse", "lower", "higher", "equivalent", "undecided"]
+Verdict = Literal["better", "worse", "lower", "higher", "equivalent", "inconclusive"]
 
 
 def verdict_of(*, difference: float, is_significant: bool, is_equivalent: bool, better: Direction | None) -> Verdict:
     """Of the candidate against the baseline, where the difference is baseline − candidate.
 
     Equivalence comes first: a difference within the margin does not matter, even where it is significant. What is
-    neither is undecided, never equal.
+    neither is inconclusive, never equal.
 
     >>> verdict_of(difference=0.2, is_significant=True, is_equivalent=False, better="lower")
     'better'
     >>> verdict_of(difference=0.2, is_significant=False, is_equivalent=False, better="lower")
-    'undecided'
+    'inconclusive'
     """
     if is_equivalent:
         return "equivalent"
     if not is_significant:
-        return "undecided"
+        return "inconclusive"
     candidate_is: Direction = "lower" if difference > 0 else "higher"
     if better is None:
         return candidate_is
@@ -46,8 +46,8 @@ def sentence_of(comparison: Comparison) -> str:
 def _claim(comparison: Comparison) -> str:
     if comparison.verdict == "equivalent":
         return f"is equivalent to the baseline within ±{number(comparison.margin or 0)}"
-    if comparison.verdict == "undecided":
-        return "shows no significant difference from the baseline, which leaves the question undecided"
+    if comparison.verdict == "inconclusive":
+        return "shows no significant difference from the baseline, which is inconclusive"
     direction = "lower" if comparison.difference > 0 else "higher"
     by = f"by {number(abs(comparison.difference))}"
     if comparison.verdict == direction:
@@ -85,9 +85,9 @@ def _remark(comparison: Comparison) -> str:
         remarks.append(
             f"TOST p = {p}; {percent(1 - 2 * comparison.alpha)} interval {ends(comparison.equivalence.interval)}."
         )
-    elif comparison.verdict == "undecided":
+    elif comparison.verdict == "inconclusive":
         remarks.append("No margin was stated, so equivalence was not tested.")
-    if comparison.verdict == "undecided" and comparison.seeds_needed is not None:
+    if comparison.verdict == "inconclusive" and comparison.seeds_needed is not None:
         unit = "pairs" if comparison.paired else "seeds for each method"
         remarks.append(
             f"To find a difference of this size four times in five takes {comparison.seeds_needed:,} {unit}."

@@ -129,7 +129,7 @@ def verdict(metric, difference, corrected, equivalence):
     if metric == "top1_accuracy" and equivalence < 0.05:
         return "equivalent"
     if corrected >= 0.05:
-        return "undecided"
+        return "inconclusive"
     way = "lower" if difference > 0 else "higher"
     if metric in ("entropy", "max_softmax", "max_logit", "logit_variance"):
         return way

@@ -63,7 +63,7 @@ def test_a_kind_that_is_shorter_is_told():
     rows = {row[1]: row for row in table_of(Evidence(evidence)).rows}
     assert rows["batch-norm shifts"][-1] == "shorter"
     assert rows["head"][-1] == "longer"
-    assert rows["convolutions"][-1] == "undecided"
+    assert rows["convolutions"][-1] == "inconclusive"
     assert rows["head"][0] == "`resnet18`, 6 seeds"
     assert rows["batch-norm shifts"][5] == "0.500"
 

@@ -35,7 +35,7 @@ def test_effects_that_persist_under_corruption_and_one_that_does_not():
     assert finding == ("not reproduced", "the other way round: entropy")
 
 
-def test_accuracy_that_is_equal_differs_or_is_undecided():
+def test_accuracy_that_is_equal_differs_or_is_inconclusive():
     assert verdicts(evidence(table1={}), "table1") == ["reproduced"]
     assert verdicts(evidence(table1={"top1_accuracy": 9.0}), "table1") == ["not reproduced"]
 

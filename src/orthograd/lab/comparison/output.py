@@ -150,7 +150,7 @@ def print_results(console: Console, pair: MethodPair, folder: Path) -> None:
 def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
     """What fits a terminal: means, effect, corrected p and verdict; the files have the rest."""
     shown = Table("metric", *names, "d", "p, Holm", "verdict", title=f"{title} test images", title_justify="left")
-    inks = {"better": "green", "worse": "red", "equivalent": "cyan", "undecided": "dim"}
+    inks = {"better": "green", "worse": "red", "equivalent": "cyan", "inconclusive": "dim"}
     for row in table:
         metric = str(row.metric)
         digits = CONVENTIONS[metric].digits

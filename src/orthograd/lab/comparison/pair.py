@@ -97,20 +97,20 @@ def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
         "better": f"{candidate} is better calibrated than {baseline}",
         "worse": f"{candidate} is worse calibrated than {baseline}",
         "equivalent": f"{candidate} and {baseline} are equally well calibrated",
-        "undecided": f"{ece.baseline.n} seeds do not decide whether {candidate} is better calibrated than {baseline}",
+        "inconclusive": f"{ece.baseline.n} seeds detect no difference in calibration of {candidate} and {baseline}",
     }
     calibrated = (
         f"{words[ece.verdict]}: an ECE of {ece.candidate.mean:.3f} against {ece.baseline.mean:.3f} "
-        f"(95 % interval of the difference {ece.interval.low:+.3f} to {ece.interval.high:+.3f}, "
+        f"(95% interval of the difference {ece.interval.low:+.3f} to {ece.interval.high:+.3f}, "
         f"p = {ece.corrected_p:.2g} corrected for {len(table)} metrics)."
     )
     kept = {
         "better": "Its accuracy is higher",
         "worse": "Its accuracy is lower",
         "equivalent": f"Its accuracy is the same within {MARGINS['top1_accuracy']:g} point",
-        "undecided": "Whether its accuracy is the same is undecided",
+        "inconclusive": "No difference in accuracy was detected",
     }[accuracy.verdict]
-    return f"{calibrated} {kept}: {accuracy.candidate.mean:.2f} % against {accuracy.baseline.mean:.2f} %."
+    return f"{calibrated} {kept}: {accuracy.candidate.mean:.2f}% against {accuracy.baseline.mean:.2f}%."
 
 
 def _pairs(records: Iterable[Record], baseline: str, candidate: str) -> list[tuple[Record, Record]]:

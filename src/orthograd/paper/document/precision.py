@@ -37,10 +37,10 @@ HOW = (
     "subtracted. That nothing changes is tested as equality (two one-sided tests, corrected too) within a margin that "
     "does not depend on our runs: half the difference that ⊥Grad makes according to the paper, where it claims one, "
     "for two such shifts cannot turn it round; one point of accuracy; and of ECE the same point, 0.01. Other rows have "
-    "no margin, and without a shift they stay undecided. Where precisions have more seeds than those in common, means "
-    "over all of them are compared too, by independent t-tests, corrected in the same way. These tests, the table of "
-    "the training loss, and 20 seeds instead of 5 in bf16 were decided upon after the first results had been seen; the "
-    "verdicts go by pairs, as they did before."
+    "no margin, and without a shift they stay inconclusive. Where precisions have more seeds than those in common, "
+    "means over all of them are compared too, by independent t-tests, corrected in the same way. These tests, the "
+    "table of the training loss, and 20 seeds instead of 5 in bf16 were decided upon after the first results had been "
+    "seen; the verdicts go by pairs, as they did before."
 )
 
 
@@ -294,7 +294,7 @@ def _row(method: str, quantity: str, row: Comparison) -> list[str]:
 def _word(row: Comparison) -> str:
     if row.is_significant:
         return "shifts, less than the margin" if row.verdict == "equivalent" else "shifts"
-    return "equal" if row.verdict == "equivalent" else "undecided"
+    return "equal" if row.verdict == "equivalent" else "inconclusive"
 
 
 def _seconds(runs: Runs, evidence: Evidence) -> Iterator[Block]:

@@ -253,8 +253,7 @@ def comparisons(results: Path) -> str:
             for metric, arrow in {"top1_accuracy": " ↑", "loss": " ↓", "ece": " ↓"}.items():
                 row, digits = tables[images][metric], CONVENTIONS[metric].digits
                 means = [f"{row[method]['mean']:.{digits}f}" for method in ("baseline", "candidate")]
-                verdict = {"undecided": "inconclusive"}.get(row["verdict"], row["verdict"])
-                tested = Effect.recorded(row).text(digits), typeset(f"{row['corrected_p']:.2g}"), verdict
+                tested = Effect.recorded(row).text(digits), typeset(f"{row['corrected_p']:.2g}"), row["verdict"]
                 rows.append([title, described, TITLES[metric] + arrow, *means, *tested])
     header = ["network", "images", "metric", "SGD", "⊥Grad", "⊥Grad − SGD (95% interval)", "p (Holm)", "⊥Grad is"]
     return markdown_table(header, rows)

@@ -45,7 +45,7 @@ def _is_as_accurate(experiment: str) -> Callable[[Evidence], Finding | None]:
         if accuracy is None or accuracy.equivalence is None:
             return None
         is_different = accuracy.is_significant
-        verdict = "reproduced" if accuracy.is_equivalent else "not reproduced" if is_different else "undecided"
+        verdict = "reproduced" if accuracy.is_equivalent else "not reproduced" if is_different else "inconclusive"
         low, high = accuracy.equivalence.interval
         return verdict, typeset(f"the difference lies between {low:+.2f} and {high:+.2f} points (90 %, by pairs)")
 

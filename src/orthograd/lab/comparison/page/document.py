@@ -23,15 +23,15 @@ CALIBRATED = {
     "better": "better calibrated",
     "worse": "worse calibrated",
     "equivalent": "equally calibrated",
-    "undecided": "calibration undecided",
+    "inconclusive": "calibration inconclusive",
 }
 ACCURATE = {
     "better": "more accurate",
     "worse": "less accurate",
     "equivalent": "as accurate",
-    "undecided": "accuracy undecided",
+    "inconclusive": "accuracy inconclusive",
 }
-GROUPS = ("better", "worse", "equivalent", "undecided")
+GROUPS = ("better", "worse", "equivalent", "inconclusive")
 
 
 def page(pair: MethodPair, *, names: tuple[str, str], command: str, failed: Sequence[FailedRun] = ()) -> str:
@@ -97,33 +97,32 @@ def verdict_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
 
 
 def calibration_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
-    """The first sentence: how far confidence is from the truth."""
+    """The first sentence: calibration."""
     row = table["ece"]
-    who, others = f"etworks trained with {names[1]}", f"those of {the(names[0])}"
     start = {
-        "better": f"N{who} know better how sure they may be than {others}",
-        "worse": f"N{who} know less well how sure they may be than {others}",
-        "equivalent": f"N{who} know as well how sure they may be as {others}",
-        "undecided": f"{row.baseline.n} seeds leave open whether n{who} know better how sure they may be than {others}",
+        "better": f"{names[1]} is better calibrated",
+        "worse": f"{names[1]} is worse calibrated",
+        "equivalent": f"{names[1]} is as well calibrated as {the(names[0])}",
+        "inconclusive": f"No difference in calibration was detected with {row.baseline.n} seeds",
     }[row.verdict]
     return (
-        f"{start}: the confidence they state is off by {100 * row.candidate.mean:.1f} percentage points on average, "
-        f"against {100 * row.baseline.mean:.1f}."
+        f"{start}: the confidence of {names[1]} is off by {100 * row.candidate.mean:.1f} percentage points on average, "
+        f"that of {the(names[0])} by {100 * row.baseline.mean:.1f}."
     )
 
 
 def accuracy_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
-    """The second sentence: how often they are right, and whether that speaks against the first."""
+    """The second sentence: accuracy, and whether it speaks against the first."""
     row, ece = table["top1_accuracy"], table["ece"].verdict
-    turn = "But they" if {row.verdict, ece} == {"better", "worse"} else "They"
+    turn = "But it" if {row.verdict, ece} == {"better", "worse"} else "It"
     also = " also" if row.verdict == ece and ece in ("better", "worse") else ""
     start = {
-        "better": f"{turn} are{also} right more often",
-        "worse": f"{turn} are{also} right less often",
-        "equivalent": f"They are right as often, within {row.margin or 0:g} point",
-        "undecided": "Whether they are right as often remains undecided",
+        "better": f"{turn} is{also} more accurate",
+        "worse": f"{turn} is{also} less accurate",
+        "equivalent": f"Accuracy is equivalent within {row.margin or 0:g} point",
+        "inconclusive": "No difference in accuracy was detected",
     }[row.verdict]
-    return f"{start}: in {row.candidate.mean:.1f} % of the clean test images, against {row.baseline.mean:.1f} %."
+    return f"{start}: {row.candidate.mean:.1f}% of the clean test images, against {row.baseline.mean:.1f}%."
 
 
 def the(name: str) -> str:

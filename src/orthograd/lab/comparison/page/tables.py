@@ -16,7 +16,7 @@ CAPTIONS = {
     "temperature-scaled": "Clean test images after temperature scaling: one number, fitted on held-out images, divides "
     "all logits of a network",
 }
-SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "undecided": "?", "lower": "↓", "higher": "↑"}
+SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "inconclusive": "?", "lower": "↓", "higher": "↑"}
 
 
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
@@ -74,7 +74,7 @@ def _glossary(pair: MethodPair, names: tuple[str, str]) -> Markup:
         "p, Holm": "the same, corrected for asking about all metrics of a table at once. The verdict goes by it: below "
         "0.05 counts as a difference.",
         "equivalent": f"shown to differ by less than what was said beforehand not to matter: {_margins()}.",
-        "undecided": "neither a difference nor equality was shown. More seeds may tell.",
+        "inconclusive": "neither a difference nor equivalence was detected. More seeds may tell.",
     }
     pairs = (joined(tag("dt", name), tag("dd", meaning)) for name, meaning in words.items())
     return tag("details", tag("summary", "How to read the tables"), tag("dl", pairs), open="")
