@@ -125,7 +125,7 @@ class Comparison:
 
     @property
     def interval(self) -> Interval:
-        """Of the difference: by pairs, or Welch's where there are none."""
+        """Of the paired difference, or Welch's where there are no pairs."""
         return self.paired_interval or self.welch_interval
 
     @property

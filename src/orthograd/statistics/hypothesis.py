@@ -83,7 +83,7 @@ class Equivalence:
 def tost(
     baseline: ArrayLike, candidate: ArrayLike, *, margin: float, paired: bool = True, alpha: float = 0.05
 ) -> Equivalence:
-    """p = max(P(T_ν > (D + m)/error), P(T_ν < (D − m)/error)), by pairs or by Welch.
+    """p = max(P(T_ν > (D + m)/error), P(T_ν < (D − m)/error)), paired or Welch's.
 
     p < α says that the difference lies between −m and m, as does a 1 − 2α interval inside that range. State the
     margin before seeing the data; the test that finds no difference says nothing about equality.

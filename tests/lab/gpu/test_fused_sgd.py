@@ -33,18 +33,18 @@ def fill(tensors, seed):
         tensor.grad = torch.empty_like(tensor).copy_(noise)
 
 
-def set_gradients(tensors, gradients, *, is_watched):
-    """By a backward pass, if they are to be watched; by hand they are not."""
+def set_gradients(tensors, gradients, *, is_measured_early):
+    """By a backward pass, if they are to be measured there; by hand they are not."""
     gradients = [gradient.to(DEVICE) for gradient in gradients]
-    if is_watched:
+    if is_measured_early:
         torch.autograd.backward(tensors, gradients)
     else:
         for tensor, gradient in zip(tensors, gradients, strict=True):
             tensor.grad = gradient.clone()
 
 
-@pytest.fixture(params=[False, True], ids=["measured by the step", "watched"])
-def is_watched(request, monkeypatch):
+@pytest.fixture(params=[False, True], ids=["measured by the step", "measured in the backward pass"])
+def is_measured_early(request, monkeypatch):
     """Whether gradients are measured beside the pass that makes them; of any size."""
     monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", 1)
     return request.param
@@ -172,12 +172,12 @@ def test_a_gradient_in_another_order_of_memory_is_put_in_order():
     assert_alike(ours, theirs)
 
 
-def test_what_is_nearly_parallel_keeps_its_digits(is_watched):
+def test_what_is_nearly_parallel_keeps_its_digits(is_measured_early):
     (weight,) = (value.detach() for value in parameters()[4:5])
     noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(5)).to(DEVICE)
     ours = weight.clone().requires_grad_()
     optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options(renormalize=False))
-    set_gradients([ours], [3 * weight + 1e-4 * noise], is_watched=is_watched)
+    set_gradients([ours], [3 * weight + 1e-4 * noise], is_measured_early=is_measured_early)
     optimizer.step()
     found, g, w = (value.double() for value in (optimizer.state[ours]["momentum_buffer"], ours.grad, weight))
     wanted = g - (g @ w) / (w @ w) * w
@@ -186,29 +186,29 @@ def test_what_is_nearly_parallel_keeps_its_digits(is_watched):
 
 
 @pytest.mark.parametrize("tiny", [1e-3, 1e-8, 1e-12, 1e-18, 1e-30])
-def test_a_beginning_that_is_no_sample_of_the_rest_does_no_harm(tiny, is_watched):
+def test_a_beginning_that_is_no_sample_of_the_rest_does_no_harm(tiny, is_measured_early):
     generator = torch.Generator().manual_seed(0)
     weight, gradient = (torch.randn(9000, generator=generator) for _ in range(2))
     weight[:2000] *= tiny
-    assert_projected(0.05 * weight, 1e-3 * gradient, is_watched=is_watched)
+    assert_projected(0.05 * weight, 1e-3 * gradient, is_measured_early=is_measured_early)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-22, 1e-10, 1e10, 1e18])
 @pytest.mark.parametrize("of_weight", [False, True])
-def test_what_float32_cannot_square_is_projected(size, of_weight, is_watched):
+def test_what_float32_cannot_square_is_projected(size, of_weight, is_measured_early):
     generator = torch.Generator().manual_seed(0)
     weight, gradient = (torch.randn(9000, generator=generator) for _ in range(2))
     gradient += weight
     weight, gradient = (size * weight, gradient) if of_weight else (weight, size * gradient)
-    assert_projected(weight, gradient, is_watched=is_watched)
+    assert_projected(weight, gradient, is_measured_early=is_measured_early)
 
 
-def assert_projected(weight, gradient, *, is_watched):
+def assert_projected(weight, gradient, *, is_measured_early):
     """Whether the first momentum is the projected gradient, as float64 has it."""
     ours = weight.clone().to(DEVICE).requires_grad_()
     optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options())
-    set_gradients([ours], [gradient], is_watched=is_watched)
-    assert (optimizer._statistics.correction_of(ours, ours.grad) is not None) == is_watched
+    set_gradients([ours], [gradient], is_measured_early=is_measured_early)
+    assert (optimizer._statistics.correction_of(ours, ours.grad) is not None) == is_measured_early
     optimizer.step()
     found = optimizer.state[ours]["momentum_buffer"].double().cpu()
     wanted = orthogonal_gradient(gradient.double(), weight.double())
@@ -252,13 +252,13 @@ def test_a_plan_that_is_used_again_steps_as_a_new_one(where):
         assert not counters.any(), "thread blocks would not be awaited the next time"
 
 
-def test_a_gradient_that_is_not_finite_stays_as_it_is(is_watched):
+def test_a_gradient_that_is_not_finite_stays_as_it_is(is_measured_early):
     ours, theirs = parameters(), parameters()
     fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options()), SGD(theirs, 0.1, 0.9)
     attach(usual)
     fill(theirs, 1)
     theirs[1].grad[3] = float("inf")
-    set_gradients(ours, [parameter.grad for parameter in theirs], is_watched=is_watched)
+    set_gradients(ours, [parameter.grad for parameter in theirs], is_measured_early=is_measured_early)
     fused.step(), usual.step()
     for found, wanted in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, wanted, equal_nan=True, rtol=2e-6, atol=1e-6)

@@ -171,10 +171,11 @@ def bounds(results: Path) -> str:
 
 def overheads(results: Path) -> str:
     """What ⊥Grad adds to an epoch, gradients measured beside the backward pass: by two runs, one of them both ways."""
-    watched = {_network(claim): claim for path in results.glob("watch-*.json") for claim in _about(path, OVERHEAD)}
+    records = results.glob("backward-statistics-*.json")
+    measured_early = {_network(claim): claim for path in records for claim in _about(path, OVERHEAD)}
     rows = []
     for claim in _about(_training(results), OVERHEAD):
-        again = watched[_network(claim)]
+        again = measured_early[_network(claim)]
         shown = _with_ends(claim), _with_ends(again), f"{again.others['by the step']:.3f}"
         rows.append([_network(claim), *shown, f"≤ {claim.target:g}{_verdict(claim, again)}"])
     ways = "beside the pass", "beside the pass, in another run", "by the step, in that run"

@@ -72,7 +72,7 @@ def _document(tables: Tables, names: tuple[str, str]) -> str:
 
 def _latex(tables: Tables, names: tuple[str, str], seeds: int) -> str:
     """For each table a float with its caption."""
-    columns = f"mean ± SD of {seeds} seeds, difference by pairs with its 95 % interval, Cohen's d, p by Holm's rule"
+    columns = f"mean ± SD of {seeds} seeds, paired difference with its 95% interval, Cohen's d, p by Holm's rule"
     return "% needs \\usepackage{booktabs,graphicx}\n" + "".join(
         f"\n\\begin{{table}}[ht]\n\\caption{{{tex(f'{title.capitalize()} test images: {columns}.')}}}\n"
         f"{latex(table, baseline=names[0], candidate=names[1])}\\end{{table}}\n"

@@ -37,7 +37,7 @@ RULE = (
 STATISTICS = (
     "Differences are first − second method. *As the paper did*: Cohen's d with the normal interval, and the "
     "independent t-test. *As it should be*: runs of a seed share their images, initial weights and batches, so "
-    "differences are taken by pairs; p is corrected by Holm's rule for the rows of a table, or of a method in it; and "
+    "differences are paired; p is corrected by Holm's rule for the rows of a table, or of a method in it; and "
     "that accuracy is unchanged is tested as equality within one point, for no significant difference is no equality."
 )
 

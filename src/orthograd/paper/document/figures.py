@@ -131,7 +131,7 @@ def methods_picture(name: str, pairs: Mapping[str, MethodPair], usual: str) -> P
     ]
     words = (
         f"What each method changes against {usual} ({'; '.join(map(_of_images, shown))}): mean difference and its 95 % "
-        f"interval by pairs, not corrected, on the {len(seeds)} seeds that all of them have. Left of the line is less "
+        f"paired interval, not corrected, on the {len(seeds)} seeds that all of them have. Left of the line is less "
         f"than {usual}; differences in tables have the other sign"
     )
     return Picture(f"{name}.svg", _composed(panels, (frame.width, frame.height)), words)

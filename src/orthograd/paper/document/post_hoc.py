@@ -50,9 +50,9 @@ def norms_part(evidence: Evidence) -> Iterator[Block]:
     yield Words(
         "The length of all parameters of a kind together, ‖w‖, before training and at its end, means ± SD over seeds. "
         "A head that is half as long gives logits half as large, were all else the same; the length of a convolution "
-        "that a batch norm follows, as all do in ResNet-18, changes nothing that the network says. Differences by "
-        "pairs; p corrected by Holm's rule for the rows of each pair of records. Looked for after the results had been "
-        "seen."
+        "that a batch norm follows, as all do in ResNet-18, changes nothing that the network says. Differences are "
+        "paired; p corrected by Holm's rule for the rows of each pair of records. Looked for after the results had "
+        "been seen."
     )
     methods = "without ⊥Grad", "with ⊥Grad"
     header = ("records", "‖w‖ of", "before", *methods, "ratio", "difference (95 %)", "p, Holm", "with it is")

@@ -32,7 +32,7 @@ POINT = {**MARGINS, "top5_accuracy": 1.0, "ece": 0.01}
 """One point, of accuracy and of the distance between it and confidence."""
 
 HOW = (
-    "Differences are taken by pairs, for runs of a seed share their images, initial weights and batches; p is "
+    "Differences are paired: runs of a seed share their images, initial weights and batches; p is "
     "corrected by Holm's rule over both methods and all rows of a table; seed SDs are those of the precision that is "
     "subtracted. That nothing changes is tested as equality (two one-sided tests, corrected too) within a margin that "
     "does not depend on our runs: half the difference that ⊥Grad makes according to the paper, where it claims one, "
@@ -40,7 +40,7 @@ HOW = (
     "no margin, and without a shift they stay inconclusive. Where precisions have more seeds than those in common, "
     "means over all of them are compared too, by independent t-tests, corrected in the same way. These tests, the "
     "table of the training loss, and 20 seeds instead of 5 in bf16 were decided upon after the first results had been "
-    "seen; the verdicts go by pairs, as they did before."
+    "seen; the verdicts use paired differences, as before."
 )
 
 

@@ -29,13 +29,13 @@ def mean_text(moments: Moments, digits: int) -> str:
 
 
 def difference_text(row: Comparison, digits: int) -> str:
-    """The difference and its interval by pairs."""
+    """The paired difference and its interval."""
     low, high = row.interval
     return typeset(f"{row.difference:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})")
 
 
 def p_texts(row: Comparison) -> list[str]:
-    """p by pairs, as it is and corrected."""
+    """p of the paired t-test, as it is and corrected."""
     return [typeset(f"{row.p:.2g}"), typeset(f"{row.corrected_p:.2g}")]
 
 
@@ -66,7 +66,7 @@ def _mean_rows(answer: Answer, row: Row) -> Iterator[list[str]]:
 
 
 def differences_table(answer: Answer) -> Table | None:
-    """Of every quantity: the paper's statistics, the same of ours, and ours by pairs and corrected."""
+    """Of every quantity: the paper's statistics, the same of ours, and ours paired and corrected."""
     rows = answer.section.rows
     if not answer.comparisons and all(printed_effect(row, answer.section.seeds) is None for row in rows):
         return None
@@ -76,7 +76,7 @@ def differences_table(answer: Answer) -> Table | None:
         "paper: p",
         "ours: d (95 %)",
         "ours: p, independent",
-        "difference by pairs (95 %)",
+        "paired difference (95%)",
         "p, paired",
         "p, Holm",
         "ours says",
@@ -120,7 +120,7 @@ def _marks(answer: Answer, row: Row, part: Part) -> str:
 
 
 def effects_table(cases: Mapping[str, Mapping[str, Comparison]], names: tuple[str, str, str]) -> Table:
-    """A row for each case and metric: means of two methods, difference by pairs, p, verdict.
+    """A row for each case and metric: means of two methods, paired difference, p, verdict.
 
     The names are those of what a case is, and of the two methods.
     """

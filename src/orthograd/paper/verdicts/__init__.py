@@ -1,1 +1,1 @@
-"""Whether what the paper claims came out again: its numbers, our differences, and the verdict on each claim."""
+"""The verdict on each claim of the paper: its numbers, our differences, the rule."""

@@ -1,4 +1,4 @@
-"""Whether a number of the paper came out again: our differences, the rule, and the verdicts on a table."""
+"""Verdicts on the numbers of the paper's tables: our differences, the rule, and the result of each row."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _is_as_accurate(experiment: str) -> Callable[[Evidence], Finding | None]:
         is_different = accuracy.is_significant
         verdict = "reproduced" if accuracy.is_equivalent else "not reproduced" if is_different else "inconclusive"
         low, high = accuracy.equivalence.interval
-        return verdict, typeset(f"the difference lies between {low:+.2f} and {high:+.2f} points (90 %, by pairs)")
+        return verdict, typeset(f"the difference lies between {low:+.2f} and {high:+.2f} points (90%, paired)")
 
     return check
 
@@ -122,7 +122,7 @@ def _beats_every_short_run(evidence: Evidence) -> Finding | None:
 
 
 STATEMENTS = (
-    Statement("table1", "Accuracy is unchanged.", "equal within one point, by pairs", _is_as_accurate("table1")),
+    Statement("table1", "Accuracy is unchanged.", "equal within one point, paired", _is_as_accurate("table1")),
     Statement(
         "corruption",
         "Under corruption, loss, confidence, largest logit and logit variance stay lower and entropy higher.",
@@ -159,9 +159,7 @@ STATEMENTS = (
         "its mean against the best of both methods",
         _beats_every_short_run,
     ),
-    Statement(
-        "wideresnet", "Accuracy is unchanged.", "equal within one point, by pairs", _is_as_accurate("wideresnet")
-    ),
+    Statement("wideresnet", "Accuracy is unchanged.", "equal within one point, paired", _is_as_accurate("wideresnet")),
     Statement(
         "wideresnet", "The effects persist under corruption.", "signs, as for ResNet-18", _persists("wideresnet")
     ),
