@@ -37,7 +37,7 @@ def test_every_experiment_names_what_exists_and_pairs_its_seeds(experiment):
     of_a_seed = len(experiment.methods) * len(experiment.settings())
     seeds = experiment.seeds + sum(seeds for _, seeds in experiment.in_other_precisions)
     assert len(configs) == len(set(configs)) == seeds * len(experiment.methods)
-    assert [config.seed for config in configs[:of_a_seed]] == [0] * of_a_seed
+    assert [config.seed for config in configs[:of_a_seed]] == [experiment.first_seed] * of_a_seed
 
 
 def test_precisions_are_compared_on_the_runs_of_table_1_and_two_settings_more():

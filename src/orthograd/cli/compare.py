@@ -61,6 +61,14 @@ def compare(
     momentum: Annotated[Number, typer.Option(rich_help_panel=TRAINING, help="Of sgd.")] = None,
     weight_decay: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
     augmentation: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="none or crop_flip.")] = None,
+    last_batch: Annotated[
+        Text,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="The last batch of an epoch where it is smaller than the others: keep or drop; to study what it does: "
+            "first, weighted, running_statistics.",
+        ),
+    ] = None,
     corruptions: Annotated[
         bool, typer.Option("--corruptions", help="Evaluate on the 15 corruptions of CIFAR-10-C, at 5 severities each.")
     ] = False,
@@ -110,6 +118,7 @@ def compare(
         "momentum": momentum,
         "weight_decay": weight_decay,
         "augmentation": augmentation,
+        "last_batch": last_batch,
         "device": device,
         "precision": precision or ("tf32" if device == "cuda" else None),
         "shifts": "cifar10c" if corruptions else None,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..lab.training.config import RECIPES, Config
+from ..lab.training.config import CHOICES, RECIPES, Config
 
 PAPER = dataclasses.replace(RECIPES["cifar10"], device="cuda", precision="tf32", shifts="cifar10c")
 """ResNet-18 on 500 images a class for 100 epochs, as the paper has it."""
@@ -27,6 +27,7 @@ SETTINGS = {
     "resnet18_all_labels": dataclasses.replace(LIGHT, labels_per_class=0),
     "resnet18_float32": dataclasses.replace(PAPER, precision="float32", shifts="none"),
     "resnet18_bf16": LIGHT,
+    **{f"resnet18_{choice}": dataclasses.replace(LIGHT, last_batch=choice) for choice in CHOICES["last_batch"][1:]},
 }
 """By the names that files of records bear."""
 
@@ -97,6 +98,7 @@ class Experiment:
     answers: str | None = None
     is_of_the_paper: bool = False
     in_other_precisions: tuple[tuple[str, int], ...] = ()
+    first_seed: int = 0
 
     @property
     def on_top(self) -> dict[str, str]:
@@ -114,8 +116,9 @@ class Experiment:
         """Seed by seed, so that pairs are complete early."""
         scale = scale or Scale()
         bases = [(scale.applied(setting), scale.seeds or seeds) for setting, seeds in self._settings(scale)]
-        for seed in range(max(seeds for _, seeds in bases)):
-            for base in (base for base, seeds in bases if seed < seeds):
+        for place in range(max(seeds for _, seeds in bases)):
+            for base in (base for base, seeds in bases if place < seeds):
+                seed = self.first_seed + place
                 yield from (dataclasses.replace(base, method=method, seed=seed) for method in self.methods)
 
     def _settings(self, scale: Scale) -> tuple[tuple[str, int], ...]:
@@ -286,6 +289,30 @@ EXPERIMENTS = {
                 *PAIR,
                 *(f"{name}{end}" for name in ("label_smoothing", "focal", "mixup") for end in ("", "_orthograd")),
             ),
+        ),
+        Experiment(
+            "last_batch_keep",
+            "The last batch kept",
+            "5,000 images in batches of 64 leave a last batch of 8. What does ⊥Grad change with it, on new seeds?",
+            "resnet18_bf16",
+            20,
+            first_seed=100,
+        ),
+        *(
+            Experiment(
+                f"last_batch_{choice}", f"The last batch {words}", question, f"resnet18_{choice}", seeds, first_seed=100
+            )
+            for choice, words, question, seeds in (
+                ("drop", "dropped", "What does ⊥Grad change without the last batch of 8?", 20),
+                ("first", "first", "Does it matter how near the small batch lies to the end of training?", 10),
+                ("weighted", "weighted", "Does it matter how large a step the small batch takes?", 10),
+                (
+                    "running_statistics",
+                    "with running statistics",
+                    "Does it matter that the small batch has noisy batch statistics?",
+                    10,
+                ),
+            )
         ),
     )
 }

@@ -18,7 +18,7 @@ from orthograd.lab.runs import prediction
 from orthograd.lab.runs.concurrent import ConcurrentRuns
 from orthograd.lab.runs.run import diagnosed, run, training
 from orthograd.lab.training.batches import Draws, byte_table, in_one_launch, prepared
-from orthograd.lab.training.config import Config
+from orthograd.lab.training.config import CHOICES, Config
 from orthograd.lab.training.loop import train
 from orthograd.lab.training.methods import METHODS
 from orthograd.lab.training.task import Task
@@ -55,6 +55,31 @@ def test_graphs_see_a_rate_that_falls(method, optimizer):
     torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
     _, constant = results(dataclasses.replace(config, schedule="constant"))
     assert losses != constant
+
+
+@pytest.mark.parametrize("method", ["orthograd", "mixup"])
+@pytest.mark.parametrize("choice", CHOICES["last_batch"])
+def test_graphs_treat_the_last_batch_as_a_cpu_does(choice, method):
+    config = dataclasses.replace(ON_GPU, method=method, last_batch=choice, learning_rate=0.005, batch_size=24)
+    _, losses = results(config)
+    on_cpu = dataclasses.replace(config, device="cpu")
+    torch.testing.assert_close(losses, train(on_cpu, Task.of(on_cpu)).losses, rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", ["tf32", "bf16"])
+def test_kernels_of_our_own_normalize_a_last_batch_by_running_statistics(name):
+    """The statistics stay as they were: they are those of a run that drops the batch, after one step on it."""
+    config = dataclasses.replace(ON_GPU, model="resnet18", precision=name, epochs=1, labels_per_class=4, batch_size=32)
+    states = []
+    for choice in ("drop", "running_statistics", "keep"):
+        chosen = dataclasses.replace(config, last_batch=choice)
+        with GPU(name) as gpu, training(chosen, Task.of(config), gpu) as trained:
+            states.append({key: value.cpu() for key, value in trained.model.state_dict().items()})
+    dropped, running, kept = states
+    means = [key for key in dropped if key.endswith("running_mean")]
+    assert all(torch.equal(dropped[key], running[key]) for key in means)
+    assert not any(torch.equal(dropped[key], kept[key]) for key in means)
+    assert not torch.equal(dropped["classifier.weight"], running["classifier.weight"])
 
 
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
@@ -162,7 +187,7 @@ def test_an_epochs_images_are_the_same_bits_by_one_launch(shape, augmentation, d
             images.device
         )
         found = in_one_launch(images, draws, byte_table(data, images, dtype))
-        wanted, _ = prepared(data, images, targets, draws, 16)
+        wanted, _ = prepared(data, images, targets, draws)
         assert found.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(found, wanted.contiguous(memory_format=torch.channels_last).to(dtype))
 

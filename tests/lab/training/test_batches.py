@@ -52,7 +52,7 @@ def test_an_epoch_has_every_image_once_and_black_margins_are_black_before_normal
     data = Dataset("white", images, torch.zeros(32).long(), images, torch.zeros(32).long(), 2, (0.5, 0.25), (0.25, 0.5))
     draws = Draws.of(CROPPED, METHODS["baseline"], 32, torch.Generator().manual_seed(0))
     assert sorted(draws.rows.tolist()) == list(range(32))
-    values, _ = prepared(data, images, torch.eye(32), draws, 16)
+    values, _ = prepared(data, images, torch.eye(32), draws)
     assert set(values[:, 0].unique().tolist()) == {-2.0, 2.0}
     assert set(values[:, 1].unique().tolist()) == {-0.5, 1.5}
 
@@ -81,7 +81,7 @@ def test_one_launch_gives_the_same_bits(shape, augmentation, dtype):
         found = in_one_launch(images, order, _table(data, images, dtype))
         assert found.dtype == dtype
         assert found.is_contiguous(memory_format=torch.channels_last)
-        wanted, _ = prepared(data, images, torch.eye(len(images), device=device), order, 16)
+        wanted, _ = prepared(data, images, torch.eye(len(images), device=device), order)
         assert torch.equal(found, wanted.to(dtype))
 
 

@@ -150,13 +150,13 @@ def test_mixing_mixes_images_as_it_mixes_targets_and_within_a_batch():
     config = dataclasses.replace(QUICK, method="mixup", batch_size=8)
     draws = Draws.of(config, METHODS["mixup"], 60, torch.Generator().manual_seed(3))
     images = torch.arange(60.0).view(60, 1, 1, 1)
-    found, wanted = prepared(data, images, torch.eye(60), draws, 8)
+    found, wanted = prepared(data, images, torch.eye(60), draws)
     torch.testing.assert_close(wanted @ torch.arange(60.0), found.flatten())
     torch.testing.assert_close(wanted.sum(1), torch.ones(60))
     batch = {int(row): place // 8 for place, row in enumerate(draws.rows)}
     for place, row in enumerate(wanted):
         assert {batch[int(image)] for image in row.nonzero()[:, 0]} == {place // 8}
-    parts = [prepared(data, images, torch.eye(60), draws.part(i, i + 8), 8)[0] for i in range(0, 60, 8)]
+    parts = [prepared(data, images, torch.eye(60), draws.part(i, i + 8))[0] for i in range(0, 60, 8)]
     assert torch.equal(torch.cat(parts), found)
 
 

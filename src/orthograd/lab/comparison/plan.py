@@ -47,6 +47,7 @@ def trial(config: Config) -> Fingerprint:
     """Refuse what cannot be trained, before anything is; what it would be."""
     method_named(config.method)
     task = Task.of(config)
+    config.batches_of(len(task.labels))
     model, images = initial_model(config, task.dataset), task.dataset.normalised(task.images[:TRIAL])
     for name, parameter in model.named_parameters():
         if isinstance(parameter, torch.nn.UninitializedParameter):

@@ -24,7 +24,7 @@ from ..training.batches import Draws, byte_table, in_one_launch, prepared
 from ..training.config import Config
 from ..training.layers import confined_to
 from ..training.methods import method_named
-from ..training.steps import one_hot, optimizer_of, rate_of
+from ..training.steps import one_hot, optimizer_of, rate_of, share_of, statistics_for
 from ..training.task import Task, initial_model
 from .compilation import forward_and_loss
 from .fused_sgd import FusedSGD
@@ -63,12 +63,12 @@ class Slot:
     def capture(self, config: Config, task: Task) -> None:
         """Load the images of a run, and capture the CUDA graphs of its steps that are not there yet.
 
-        There is one for a whole batch, and one for the smaller last batch of an epoch.
+        There is one for a whole batch, and one for the smaller last batch of an epoch unless that is dropped.
         """
         self._dataset, self._images, self._targets = task.dataset, task.images.cuda().contiguous(), one_hot(task).cuda()
         self._table = byte_table(task.dataset, self._images, self._dtype)
-        size, rest = config.batch_size, len(self._targets) % config.batch_size
-        self._capture(sorted({min(size, len(self._targets)), rest} - {0} - self._graphs.keys()))
+        self._sizes = config.batches_of(len(self._targets))
+        self._capture(sorted({*self._sizes} - self._graphs.keys()))
 
     def begin(self, config: Config, task: Task) -> None:
         """Put the initial weights of a run in the place of what the last one learned, and an empty optimizer."""
@@ -83,12 +83,11 @@ class Slot:
 
     def epoch(self, draws: Draws) -> float:
         """See `Steps.epoch`."""
-        size = self._config.batch_size
         images, targets = self._prepared(draws.to(self._images.device))
         self._total.zero_()
         if self._half:
             self._half.follow()  # whatever has put other weights there
-        for batch, wanted in zip(images.split(size), targets.split(size), strict=True):
+        for batch, wanted in zip(images.split(self._sizes), targets.split(self._sizes), strict=True):
             step = self._graphs[len(batch)]
             step.images.copy_(batch)
             step.targets.copy_(wanted)
@@ -97,7 +96,7 @@ class Slot:
 
     def _prepared(self, draws: Draws) -> tuple[Tensor, Tensor]:
         if self._table is None or draws.partners is not None:
-            images, targets = prepared(self._dataset, self._images, self._targets, draws, self._config.batch_size)
+            images, targets = prepared(self._dataset, self._images, self._targets, draws)
             return images.contiguous(memory_format=torch.channels_last), targets
         return in_one_launch(self._images, draws, self._table), self._targets[draws.rows]
 
@@ -123,8 +122,9 @@ class Slot:
 
         def take() -> None:
             self._forget_gradients()
-            value = compute(self._half or self.model, step.images, step.targets, self._method)
-            value.backward()  # type: ignore[no-untyped-call]
+            with statistics_for(self._config, self.model, count):
+                value = compute(self._half or self.model, step.images, step.targets, self._method)
+            value.backward(share_of(self._config, value, count))  # type: ignore[no-untyped-call]
             self._step()
             self._total.add_(value.detach(), alpha=count)
 

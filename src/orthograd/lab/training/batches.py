@@ -33,7 +33,7 @@ class Draws:
     is_flipped: Tensor | None = None
     """Whether left and right change places."""
     partners: Tensor | None = None
-    """The place of the image that it is mixed with, counted from the beginning of its batch."""
+    """How many places further the image of its batch lies that it is mixed with."""
     shares: Tensor | None = None
     """How much of itself it keeps."""
     noise: int = 0
@@ -45,12 +45,13 @@ class Draws:
         rows = torch.randperm(count, generator=generator)
         noise = int(torch.randint(2**62, (), generator=generator))  # for what this method alone draws
         offsets = is_flipped = partners = shares = None
+        sizes = config.batches_of(count)
         if config.augmentation == "crop_flip":
             offsets = torch.randint(2 * PADDING + 1, (count, 2), generator=generator)
             is_flipped = torch.rand(count, generator=generator) < 0.5
         if method.mixing:
-            partners, shares = _mixtures(count, config.batch_size, method.mixing, torch.Generator().manual_seed(noise))
-        return cls(rows, offsets, is_flipped, partners, shares, noise)
+            partners, shares = _mixtures(sizes, method.mixing, torch.Generator().manual_seed(noise))
+        return cls(rows, offsets, is_flipped, partners, shares, noise).part(0, sum(sizes))
 
     def part(self, start: int, stop: int) -> Draws:
         """A batch, or several whole ones."""
@@ -66,15 +67,14 @@ class Draws:
         return replace(self, **changed)
 
 
-def _mixtures(count: int, batch_size: int, strength: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _mixtures(sizes: list[int], strength: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """For each batch one share λ from Beta(strength, strength), and another order of its images."""
-    sizes = [len(part) for part in torch.arange(count).split(batch_size)]
     gammas = torch._standard_gamma(torch.full((2, len(sizes)), strength, dtype=torch.float64), generator=generator)
     shares = (gammas[0] / gammas.sum(0)).float().repeat_interleave(torch.tensor(sizes))
-    return torch.cat([torch.randperm(size, generator=generator) for size in sizes]), shares
+    return torch.cat([torch.randperm(size, generator=generator) - torch.arange(size) for size in sizes]), shares
 
 
-def prepared(data: Dataset, images: Tensor, targets: Tensor, draws: Draws, batch_size: int) -> tuple[Tensor, Tensor]:
+def prepared(data: Dataset, images: Tensor, targets: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
     """What the draws make of these images and of the probabilities of their classes."""
     chosen, wanted = images[draws.rows], targets[draws.rows]
     if draws.offsets is not None and draws.is_flipped is not None:
@@ -82,8 +82,7 @@ def prepared(data: Dataset, images: Tensor, targets: Tensor, draws: Draws, batch
     values = data.normalised(chosen)
     if draws.partners is None or draws.shares is None:
         return values, wanted
-    places = torch.arange(len(values), device=values.device)
-    partners = places - places % batch_size + draws.partners
+    partners = torch.arange(len(values), device=values.device) + draws.partners
     return _mixed(values, partners, draws.shares), _mixed(wanted, partners, draws.shares)
 
 

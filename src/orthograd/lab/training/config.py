@@ -11,10 +11,13 @@ CHOICES = {
     "optimizer": ("sgd", "adamw"),
     "schedule": ("constant", "cosine"),
     "augmentation": ("none", "crop_flip"),
+    "last_batch": ("keep", "drop", "first", "weighted", "running_statistics"),
     "shifts": ("none", "simple", "cifar10c"),
     "device": ("cpu", "cuda"),
     "precision": ("float32", "tf32", "bf16"),
 }
+UNNAMED = ("schedule", "last_batch")
+"""Settings that plain data name only where they are not the first choice: older records do not know them."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Config:
     learning rate: constant as in the paper, or falling to zero as half a cosine does. ``shifts`` are what a trained
     network is evaluated on beside clean images. ``precision`` is that of the GPU's convolutions and products; "tf32" is
     what PyTorch does by itself there. A CPU computes in float32.
+
+    ``last_batch`` is what happens to the last batch of an epoch where it is smaller than the others. "keep" trains on
+    it as on any other, "drop" leaves it out. Three more separate what it does: "first" puts it at the beginning of the
+    epoch, "weighted" multiplies its loss by its share of a whole batch, "running_statistics" trains on it with the
+    running statistics of BatchNorm.
     """
 
     seed: int = 0
@@ -44,6 +52,7 @@ class Config:
     shifts: str = "simple"
     device: str = "cpu"
     precision: str = "float32"
+    last_batch: str = "keep"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -78,11 +87,26 @@ class Config:
         return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data, in the order of the fields; a constant rate goes without saying, as in records of old."""
+        """As plain data, in the order of the fields, but for what goes `UNNAMED`."""
         plain = asdict(self)
-        if self.schedule == "constant":
-            del plain["schedule"]
-        return plain
+        return {name: value for name, value in plain.items() if name not in UNNAMED or value != CHOICES[name][0]}
+
+    def batches_of(self, images: int) -> list[int]:
+        """The sizes of an epoch's batches, in their order.
+
+        >>> [Config(batch_size=4, last_batch=choice).batches_of(9) for choice in ("keep", "drop", "first")]
+        [[4, 4, 1], [4, 4], [1, 4, 4]]
+        """
+        whole, rest = divmod(images, self.batch_size)
+        sizes = [self.batch_size] * whole
+        if self.last_batch == "drop" and not whole:
+            raise ValueError(
+                f"expected at least {self.batch_size} training images, one whole batch, where the last batch is "
+                f"dropped, got {images}"
+            )
+        if not rest or self.last_batch == "drop":
+            return sizes
+        return [rest, *sizes] if self.last_batch == "first" else [*sizes, rest]
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Config:

@@ -5,6 +5,9 @@ On a GPU, `orthograd.lab.gpu.slot` replays them from CUDA graphs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -91,16 +94,34 @@ class EagerSteps:
             return self._loss(draws)
 
     def _loss(self, draws: Draws) -> float:
-        size, total = self._config.batch_size, 0.0
-        for start in range(0, len(self._targets), size):
-            part = draws.part(start, start + size)
-            images, wanted = prepared(self._task.dataset, self._task.images, self._targets, part, size)
+        sizes, total = self._config.batches_of(len(self._targets)), 0.0
+        for size, stop in zip(sizes, accumulate(sizes), strict=True):
+            part = draws.part(stop - size, stop)
+            images, wanted = prepared(self._task.dataset, self._task.images, self._targets, part)
             self.optimizer.zero_grad()
-            value = loss(self._method, self.model(images), wanted)
-            value.backward()  # type: ignore[no-untyped-call]
+            with statistics_for(self._config, self.model, size):
+                value = loss(self._method, self.model(images), wanted)
+            value.backward(share_of(self._config, value, size))  # type: ignore[no-untyped-call]
             self.optimizer.step()
             total += float(value.detach()) * len(wanted)
-        return total / len(self._targets)
+        return total / sum(sizes)
+
+
+@contextmanager
+def statistics_for(config: Config, model: nn.Module, size: int) -> Iterator[None]:
+    """Inside, BatchNorm uses its running statistics for a smaller batch where ``last_batch`` says so."""
+    is_running = config.last_batch == "running_statistics" and size < config.batch_size
+    norms = [each for each in model.modules() if is_running and isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    for layer in norms:
+        layer.eval()
+    yield
+    for layer in norms:
+        layer.train()
+
+
+def share_of(config: Config, value: Tensor, size: int) -> Tensor:
+    """The weight of the loss of a batch of this size, in the loss's dtype and on its device."""
+    return torch.full_like(value, size / config.batch_size if config.last_batch == "weighted" else 1.0)
 
 
 def one_hot(task: Task) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ....calibration import CONVENTIONS
+from ...training.config import CHOICES, UNNAMED
 from ..formats import as_csv, csv_text
 from ..pair import MethodPair
 from ..records import Record, duration, image_sets
@@ -73,7 +74,8 @@ def settings_of(pair: MethodPair) -> dict[str, Any]:
 
 
 def _settings(pair: MethodPair) -> list[list[str]]:
-    shown = {"seeds": ", ".join(map(str, pair.seeds)), **settings_of(pair)}
+    unnamed = {name: CHOICES[name][0] for name in UNNAMED}
+    shown = {"seeds": ", ".join(map(str, pair.seeds)), **dict(sorted((unnamed | settings_of(pair)).items()))}
     evaluated = pair.baseline[0].get("evaluated")
     if evaluated:
         shown |= {"test images": f"{evaluated['samples']:,}", "classes": evaluated["classes"]}
