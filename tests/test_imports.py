@@ -22,7 +22,7 @@ LAYERS = [
     ["optimizer"],
     ["figures"],
     ["diagnosis"],
-    ["lab.files"],
+    ["lab.files", "lab.versions"],
     ["lab.jobs", "lab.data", "lab.kernels"],
     ["lab.networks"],
     ["lab.training"],

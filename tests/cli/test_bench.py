@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from orthograd.cli.main import app
 from orthograd.lab.bench import suite
 from orthograd.lab.bench.claim import Claim, Key
+from orthograd.lab.versions import source
 
 
 def measuring(monkeypatch, value=0.5):
@@ -40,6 +41,7 @@ def test_bench_prints_writes_and_fails_when_a_bound_is_not_kept(monkeypatch, tmp
     assert written["claims"][0]["key"] == {"what": "extra memory", "model": "cnn", "unit": "MiB"}
     assert written["claims"][0]["holds"] is not bool(code)
     assert written["environment"]["torch"] == torch.__version__
+    assert written["environment"]["source"] == source()
 
 
 @pytest.mark.parametrize(

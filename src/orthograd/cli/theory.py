@@ -35,7 +35,6 @@ def theory(
     import torch
     from rich.console import Console
 
-    from .. import __version__
     from ..paper.theory.suite import as_record, demonstrated
 
     torch.set_num_threads(1)  # everything is small: more threads would only wait for each other
@@ -44,9 +43,9 @@ def theory(
         _check_places(only, out, document)
         for demonstration in demonstrated(only):
             tried.append(demonstration)
-            record = as_record([demonstration], __version__)
+            record = as_record([demonstration])
             console.print(_table(record["demonstrations"][0]))
-        written = _written(as_record(tried, __version__), out, document)
+        written = _written(as_record(tried), out, document)
     except (ValueError, OSError) as error:
         typer.echo(f"orthograd theory: {error}", err=True)
         raise typer.Exit(2) from None

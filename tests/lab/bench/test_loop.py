@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orthograd.lab.bench.loop import CPU_LOOPS, CUDA_LOOPS, LanguageModel, loop_cost
+from orthograd.lab.bench.loop import CPU_LOOPS, CUDA_LOOPS, LanguageModel, loop_cost, plain
+from orthograd.lab.networks import MODELS
 
 
 def test_the_language_model_has_the_size_of_gpt2_small_and_does_not_see_what_follows():
@@ -20,6 +21,14 @@ def test_the_language_model_has_the_size_of_gpt2_small_and_does_not_see_what_fol
     assert before.shape == (1, 11, 6)
     torch.testing.assert_close(before[..., :4], after[..., :4])
     assert not torch.allclose(before[..., 4:], after[..., 4:])
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_residual_networks_are_those_of_the_lab_in_plain_layers(name):
+    torch.manual_seed(0)
+    network, images = MODELS[name]((3, 8, 8), 10).eval(), torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(plain(network)(images), network(images))
+    assert {*plain(network).parameters()} == {*network.parameters()}
 
 
 def test_a_ratio_comes_with_the_time_of_the_plain_step():

@@ -18,6 +18,7 @@ from orthograd.lab.runs import concurrent
 from orthograd.lab.runs.concurrent import ConcurrentRuns
 from orthograd.lab.runs.run import run
 from orthograd.lab.training.config import Config
+from orthograd.lab.versions import source
 from tests.lab.jobs import toy_runs
 from tests.lab.jobs.drivers import INTERRUPTED, Driver
 from tests.lab.jobs.test_kills import assert_all_is_whole, results
@@ -62,6 +63,7 @@ def test_networks_that_start_at_once_start_as_they_would_alone(tmp_path):
     alone = execute(grid, run, Store(tmp_path / "alone"), executor=InProcess())
     assert [record["losses"] for record in together] == [record["losses"] for record in alone]
     assert [record["files"] for record in together] == [record["files"] for record in alone]
+    assert {record["versions"]["source"] for record in together} == {source()}
 
 
 def test_each_network_in_a_row_has_its_own_number_of_concurrent_runs(store, monkeypatch):

@@ -23,7 +23,7 @@ def test_an_unknown_name_is_refused_with_those_there_are():
 
 
 def test_tables_need_their_place_in_the_document():
-    record = as_record([Demonstration("length", "", (Statement("|x|", "m", 2.0, "≤", 1.0),))], "1")
+    record = as_record([Demonstration("length", "", (Statement("|x|", "m", 2.0, "≤", 1.0),))])
     text = with_tables("<!-- length: written by orthograd theory -->\nstale\n<!-- end -->\nrest\n", record)
     assert "| \\|x\\| | m | 2 | ≤ 1 | **no** |" in text
     assert "stale" not in text

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from ..versions import versions
+
 Row = dict[str, Any]
 
 EPOCH, OVERHEAD = "epoch", "⊥Grad's epoch over SGD's"
@@ -95,14 +97,9 @@ class Claim:
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """What numbers are measured on."""
+    """Return the device, the threads and the versions that numbers are measured with."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()} CPU"
-    return {
-        "device": name,
-        "threads": str(torch.get_num_threads()),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+    return {"device": name, "threads": str(torch.get_num_threads()), **versions()}
 
 
 def write_record(path: Path, claims: Iterable[Claim], facts: Mapping[str, str]) -> None:

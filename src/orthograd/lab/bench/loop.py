@@ -1,7 +1,7 @@
 """What ⊥Grad adds to a whole training step in an ordinary loop: forward pass, loss, backward pass, optimizer.
 
-The data are random and stay on the device, so nothing but the step is measured. Both loops train their own copy of the
-network and take turns.
+The data are random and stay on the device, so only the step is measured. Both loops train their own copy of the network
+and take turns. The networks are plain PyTorch layers, without the kernels that the lab has for its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ...optimizer import attach
-from ..networks import MODELS
+from ..networks.resnet import Block, ResNet, resnet18, resnet50
+from ..networks.small import cnn
 from .claim import Claim, Key, interleaved, ratios
 from .step import PAPER, Make, bases
 
@@ -36,9 +37,35 @@ class Loop:
     precision: str = "float32"
 
     def key(self, *, is_compiled: bool) -> Key:
-        """What is measured."""
+        """Return the key of the measurement."""
         setting = f"{self.setting}, torch.compile" if is_compiled else self.setting
         return Key(TRAINING_STEP, model=self.title, precision=self.precision, optimizer=self.optimizer, setting=setting)
+
+
+class Residual(nn.Module):
+    """A block of the lab's residual networks, by PyTorch's own kernels."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.residual, self.shortcut = block.residual, block.shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu(residual(x) + shortcut(x))."""
+        return torch.relu(self.residual(x) + self.shortcut(x))
+
+
+def plain(network: ResNet) -> nn.Module:
+    """Return the network with the same layers, called one by one."""
+    blocks = (Residual(block) for block in network.blocks if isinstance(block, Block))
+    return nn.Sequential(network.stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), network.classifier)
+
+
+def _resnet18() -> nn.Module:
+    return plain(resnet18((3, 32, 32), 10))
+
+
+def _resnet50() -> nn.Module:
+    return plain(resnet50((3, 32, 32), 10))
 
 
 class LanguageModel(nn.Module):
@@ -56,7 +83,7 @@ class LanguageModel(nn.Module):
         self.layers, self.norm = nn.ModuleList(layers), nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The logits of the next token, (batch, classes, place)."""
+        """Return the logits of the next token, (batch, classes, place)."""
         length = tokens.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length, device=tokens.device)
         hidden = self.words(tokens) + self.places.weight[:length]
@@ -97,13 +124,13 @@ def tokens(count: int, length: int) -> Callable[[], Batch]:
 
 
 CPU_LOOPS = (
-    Loop("small CNN", lambda: MODELS["cnn"]((1, 8, 8), 10), images(32, (1, 8, 8)), "batch of 32", PAPER),
-    Loop("ResNet-18", plain("resnet18"), images(64), "batch of 64", PAPER),
-    Loop("ResNet-18", plain("resnet18"), images(64), "batch of 64", "AdamW"),
+    Loop("small CNN", lambda: cnn((1, 8, 8), 10), images(32, (1, 8, 8)), "batch of 32", PAPER),
+    Loop("ResNet-18", _resnet18, images(64), "batch of 64", PAPER),
+    Loop("ResNet-18", _resnet18, images(64), "batch of 64", "AdamW"),
 )
 CUDA_LOOPS = (
-    Loop("ResNet-18", plain("resnet18"), images(128), "batch of 128", PAPER, "bf16"),
-    Loop("ResNet-50", plain("resnet50"), images(128), "batch of 128", PAPER, "bf16"),
+    Loop("ResNet-18", _resnet18, images(128), "batch of 128", PAPER, "bf16"),
+    Loop("ResNet-50", _resnet50, images(128), "batch of 128", PAPER, "bf16"),
     Loop("GPT-2 small", LanguageModel, tokens(8, 1024), "8 × 1024 tokens", "AdamW", "bf16"),
     Loop("GPT-2 small", LanguageModel, tokens(8, 1024), "8 × 1024 tokens", PAPER, "bf16"),
 )

@@ -15,7 +15,7 @@ from ..kernels.layers import walked
 Shape = tuple[int, int, int]
 
 
-def resnet18(shape: Shape, classes: int) -> nn.Module:
+def resnet18(shape: Shape, classes: int) -> ResNet:
     """Eight blocks of two convolutions.
 
     >>> sum(p.numel() for p in resnet18((3, 32, 32), 10).parameters())
@@ -24,7 +24,7 @@ def resnet18(shape: Shape, classes: int) -> nn.Module:
     return ResNet(Basic, (2, 2, 2, 2), shape[0], classes)
 
 
-def resnet50(shape: Shape, classes: int) -> nn.Module:
+def resnet50(shape: Shape, classes: int) -> ResNet:
     """Sixteen blocks of three convolutions, the middle one a quarter as wide.
 
     >>> sum(p.numel() for p in resnet50((3, 32, 32), 10).parameters())

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ... import __version__
 from ...diagnosis import Pass, chosen_samples, recorded_diagnosis
 from ..gpu.compilation import autocast
 from ..gpu.gpu import GPU
@@ -25,6 +24,7 @@ from ..training.loop import Keeper, Report, Trained, train_by
 from ..training.methods import method_named
 from ..training.steps import EagerSteps, Steps, loss, one_hot
 from ..training.task import Task, initial_model
+from ..versions import versions
 from .evaluation import BINS, Helpers, evaluation_by
 from .prediction import predicted, source_of_shifts
 
@@ -55,6 +55,7 @@ def run(
         gpu: The open GPU that concurrent runs share. A run on a GPU that is given none opens its own.
         helpers: Processes that evaluate predictions; by default this one does.
     """
+    made_by = versions()  # before training: files of the source may change meanwhile
     config = Config.from_dict(settings)
     task = Task.of(config)
     start = fingerprint(config, task.dataset)
@@ -77,7 +78,7 @@ def run(
         "parameters": parameters.numel(),
         "fingerprint": start,
         "diagnosis": diagnosis,
-        "versions": {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": made_by,
         "hardware": hardware(config),
         "shifts": source_of_shifts(config),
     }

@@ -24,13 +24,14 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from ... import __version__, calibration
+from ... import calibration
 from ...lab.runs.prediction import logits
 from ...lab.training.batches import Draws
 from ...lab.training.config import Config
 from ...lab.training.methods import method_named
 from ...lab.training.steps import EagerSteps, set_rate
 from ...lab.training.task import Task
+from ...lab.versions import versions
 
 EPOCHS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 110, 150, 210, 300)
 PLAIN = Config(model="cnn", shifts="none")
@@ -118,9 +119,8 @@ def record(seeds: Sequence[int], cases: Sequence[str]) -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """What it is run on."""
-    versions = {"orthograd": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    return {**versions, "device": f"{platform.machine()} CPU", "threads": 1}
+    """Return the versions and the machine that a record is made with."""
+    return {**versions(), "device": f"{platform.machine()} CPU", "threads": 1}
 
 
 def main() -> None:
@@ -133,11 +133,13 @@ def main() -> None:
     made = record(range(options.seeds), [case for case in CASES if options.only in case])
     if options.only:
         before = json.loads(options.record.read_text(encoding="utf-8"))
+        sources = [each["environment"].pop("source", "not recorded") for each in (before, made)]
         facts = {name: value for name, value in json.loads(json.dumps(made)).items() if name != "runs"}
         if facts != {name: value for name, value in before.items() if name != "runs"}:
             parser.error("expected a record of the same machine, versions and seeds")
         together = before["runs"] | made["runs"]
         made["runs"] = {case: together[case] for case in CASES}
+        made["environment"]["source"] = ", ".join(dict.fromkeys(sources))
     text = json.dumps(made, ensure_ascii=False)
     options.record.write_text(text.replace('{"training_loss"', '\n{"training_loss"') + "\n", encoding="utf-8")
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...figures.style import save_figure
+from ...lab.versions import versions
 from ...statistics.table import markdown_table
 from .boundary import boundary
 from .convergence import convergence
@@ -39,10 +40,10 @@ def demonstrated(only: str | None = None) -> Iterable[Demonstration]:
             yield demonstration()
 
 
-def as_record(demonstrations: Iterable[Demonstration], version: str) -> dict[str, Any]:
+def as_record(demonstrations: Iterable[Demonstration]) -> dict[str, Any]:
     """All results as plain data, with the versions and the machine that gave them."""
-    facts: dict[str, Any] = {"orthograd": version, "torch": torch.__version__, "python": platform.python_version()}
-    facts |= {"device": f"{platform.machine()} CPU", "threads": torch.get_num_threads(), "dtype": "float64"}
+    facts: dict[str, Any] = {**versions(), "device": f"{platform.machine()} CPU"}
+    facts |= {"threads": torch.get_num_threads(), "dtype": "float64"}
     return {"environment": facts, "demonstrations": [demonstration.as_record() for demonstration in demonstrations]}
 
 
