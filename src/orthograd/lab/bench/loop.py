@@ -93,26 +93,6 @@ class LanguageModel(nn.Module):
         return logits.transpose(1, 2)
 
 
-class Convolution(nn.Conv2d):
-    """A convolution by PyTorch: the laboratory's kernels take `nn.Conv2d` alone, and no subclass."""
-
-
-class BatchNorm(nn.BatchNorm2d):
-    """A norm by PyTorch, likewise."""
-
-
-def plain(name: str) -> Callable[[], nn.Module]:
-    """A network for images of 32 × 32 in PyTorch's own layers, as people have it."""
-
-    def network() -> nn.Module:
-        model = MODELS[name]((3, 32, 32), 10)
-        for layer in model.modules():
-            layer.__class__ = {nn.Conv2d: Convolution, nn.BatchNorm2d: BatchNorm}.get(type(layer), type(layer))
-        return model
-
-    return network
-
-
 def images(count: int, shape: tuple[int, int, int] = (3, 32, 32)) -> Callable[[], Batch]:
     """Random images of ten classes."""
     return lambda: (torch.randn(count, *shape), torch.arange(count) % 10)
