@@ -18,6 +18,7 @@ from orthograd.lab.kernels.layers import norm_relu, sum_norm_relu, walked
 from orthograd.lab.networks import resnet18, wide_resnet28_10
 
 fused_norm = pytest.importorskip("orthograd.lab.kernels.fused_norm", exc_type=ImportError)
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="by the interpreter; test_cuda_norm is for a GPU")
 
 KINDS = ["norm", "norm + x", "relu(norm)", "relu(norm + x)", "relu(norm) of a sum"]
 
