@@ -15,7 +15,7 @@ from orthograd.lab.kernels.eligible import convolution_fits, is_convolution_fuse
 from orthograd.lab.kernels.layers import convolved
 
 fused_convolution = pytest.importorskip("orthograd.lab.kernels.fused_convolution", exc_type=ImportError)
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="by the interpreter; test_cuda_convolution is for a GPU")
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="by the interpreter; see test_cuda_convolution")
 
 
 @pytest.fixture(autouse=True)
