@@ -29,17 +29,17 @@ NETWORKS = {"resnet18": "ResNet-18", "wide_resnet28_10": "WideResNet-28-10"}
 
 def answer(results: Path) -> str:
     """The cost of ⊥Grad in a few sentences; that on training loops needs a record of them."""
-    loops = _quoted(results, TRAINING_STEP, PAPER)
-    first = (
-        f"In an ordinary training loop, a step with ⊥Grad takes **{_list(loops)}** as long as without. "
-        if loops
-        else ""
-    )
-    steps, memory = _quoted(results, "step", PAPER), _quoted(results, "extra memory", "")
-    return (
-        f"{first}With ⊥Grad the optimizer step alone takes {_list(steps)} as long. Extra memory: {_list(memory, ' MiB')}. All for "
-        f"{TYPICAL}, the steps for SGD with momentum.\n"
-    )
+    loops, steps = (_quoted(results, what, PAPER) for what in (TRAINING_STEP, "step"))
+    sentences = [
+        f"With ⊥Grad the optimizer step alone takes {_list(steps)} as long.",
+        f"Extra memory: {_list(_quoted(results, 'extra memory', ''), ' MiB')}.",
+        f"All for {TYPICAL}, the steps for SGD with momentum.",
+    ]
+    if loops:
+        sentences.insert(
+            0, f"In an ordinary training loop, a step with ⊥Grad takes **{_list(loops)}** as long as without."
+        )
+    return " ".join(sentences) + "\n"
 
 
 def costs(results: Path) -> str:
