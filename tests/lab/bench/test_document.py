@@ -12,6 +12,7 @@ import torch
 from orthograd.lab.bench import document
 from orthograd.lab.bench.claim import environment, write_record
 from orthograd.lab.bench.loop import PLAIN_STEP, loop_cost
+from orthograd.lab.jobs.bundles import read_bundles
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 CPU = torch.device("cpu")
@@ -71,3 +72,16 @@ def test_every_value_of_a_step_is_in_its_table():
         for claim in document.claims_about(RESULTS / names[0], "step", "step in a CUDA graph"):
             assert f"**{claim.value:.3g}**" in table
             assert all(f"{value:.3g} ({peer})" in table for peer, value in claim.others.items())
+
+
+def test_the_40_runs_that_were_trained_twice_agree_bit_for_bit():
+    one, other = (
+        {(run["config"]["method"], run["config"]["seed"]): run for run in read_bundles(RESULTS / name).values()}
+        for name in ("table1-tf32", "table1-tf32-corrupted")
+    )
+    assert one.keys() == other.keys()
+    assert len(one) == 40
+    for key, run in one.items():
+        again = other[key]
+        assert (run["losses"], run["weight_norm"]) == (again["losses"], again["weight_norm"])
+        assert run["metrics"]["clean"] == again["metrics"]["clean"]
