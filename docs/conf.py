@@ -1,4 +1,4 @@
-"""How the site is built: `make docs`. Everything is local; no page loads anything from elsewhere."""
+"""Settings of the site, built by `make docs`. Everything is local; no page loads anything from elsewhere."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ extensions = [
     "sphinx_design",
     "sphinxcontrib.typer",
 ]
-exclude_patterns = ["_build", "_code", "results", "inventories", "LOG.md"]
+exclude_patterns = ["_build", "_code", "results", "inventories"]
 
 # Pages
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
@@ -86,12 +86,12 @@ copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
 
 REPOSITORY = ""
-"""Address under which the files of the repository can be read. Empty: such links become text that names the file."""
+"""Address of the repository's files. Empty: links to them become text that names the file."""
 PUBLIC = ("orthograd", "orthograd.calibration", "orthograd.statistics", "orthograd.diagnosis")
 
 
 def write_mathml(self: Any, node: nodes.Element) -> None:
-    """MathML, which browsers draw by themselves."""
+    """Write a formula as MathML, which browsers draw without scripts."""
     is_block = isinstance(node, nodes.math_block)
     formula = tex2mathml(node.astext(), as_block=is_block)
     self.body.append(f'<div class="math">{formula}</div>' if is_block else formula)
@@ -99,12 +99,12 @@ def write_mathml(self: Any, node: nodes.Element) -> None:
 
 
 class RepositoryLinks(SphinxTransform):
-    """Links to files of the repository that are no pages. The records alone are 9 MB, so they are not copied."""
+    """Resolve links to files of the repository that are no pages. They are not copied: the records alone are 9 MB."""
 
     default_priority = 500
 
     def apply(self, **kwargs: Any) -> None:
-        """Replace each by an address, or by its text, with the path of the file as a tooltip."""
+        """Replace each link by an address, or by its text with the path of the file as a tooltip."""
         for node in list(self.document.findall(self._is_file)):
             path = self._path(node)
             text = node.astext()
@@ -130,7 +130,7 @@ class RepositoryLinks(SphinxTransform):
 
 
 def public_names() -> dict[str, str]:
-    """By the name of where an object lives, and by its bare name, the name that the reference has it under."""
+    """Map each public object's bare name and the name of its home module to its name in the reference."""
     names = {}
     for module in PUBLIC[::-1]:  # orthograd.Recorder rather than orthograd.diagnosis.Recorder
         for name in import_module(module).__all__:
@@ -141,16 +141,16 @@ def public_names() -> dict[str, str]:
 
 
 def resolve_public(app: Sphinx, env: Any, node: nodes.Element, text: nodes.Element) -> nodes.Node | None:
-    """Link annotations and `names` to the public name; a name that is no public one stays text."""
+    """Link annotations and `names` to their entry in the reference; other names of ours stay text."""
     target = node.get("reftarget", "")
     if node.get("refdomain") != "py" or node.get("reftype") not in ("class", "obj"):
         return None
     public = public_names().get(target)
     if public:
         domain = env.domains["py"]
-        found = domain.resolve_xref(env, node["refdoc"], app.builder, "obj", public, node, text)
-        if found is not None:
-            return found
+        link = domain.resolve_xref(env, node["refdoc"], app.builder, "obj", public, node, text)
+        if link is not None:
+            return link
     is_ours = target.startswith("orthograd.") or node["reftype"] == "obj" or hasattr(orthograd.partition, target)
     return text if is_ours else None
 
@@ -159,19 +159,19 @@ _KEPT: dict[str, list[str]] = {}
 
 
 def keep_attribute(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Keep the text of a property: napoleon takes what stands before a colon in its first line for its type."""
+    """Keep the text of a property: napoleon would read the words before a colon in its first line as a type."""
     if what in ("attribute", "data", "property"):
         lines[:] = _KEPT.setdefault(name, list(lines))
 
 
 def keep_aliases(app: Sphinx, what: str, name: str, value: Any, options: Any, *texts: str | None) -> tuple[str, ...]:
-    """Names of `autodoc_type_aliases` inside a union, which autodoc prints as the object that stands for them."""
+    """Restore the names of `autodoc_type_aliases` inside a union, which autodoc prints as an object."""
     pattern = re.compile(r"TypeAliasForwardRef\('([\w.]+)'\)")
     return tuple(text and pattern.sub(r"~\1", text) for text in texts)
 
 
 def setup(app: Sphinx) -> None:
-    """Register what stands above."""
+    """Register the functions above."""
     for priority in (400, 600):  # before napoleon, and after it
         app.connect("autodoc-process-docstring", keep_attribute, priority=priority)
     app.connect("autodoc-process-signature", keep_aliases)

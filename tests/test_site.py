@@ -19,7 +19,7 @@ DOCS = ROOT / "docs"
 PAGES = [
     path
     for path in sorted(DOCS.rglob("*.md"))
-    if not {"_build", "results", "inventories"} & set(path.relative_to(DOCS).parts) and path.name != "LOG.md"
+    if not {"_build", "results", "inventories"} & set(path.relative_to(DOCS).parts)
 ]
 ENTRY = re.compile(r"^\.\. (?:auto\w+|py:\w+):: (\S+)", re.M)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -111,6 +111,11 @@ def write_record(path: Path, claims: Iterable[Claim], facts: Mapping[str, str]) 
 def read_claims(path: Path) -> list[Claim]:
     """The claims of a record."""
     return [Claim.from_row(row) for row in json.loads(path.read_text(encoding="utf-8"))["claims"]]
+
+
+def claims_about(path: Path, *whats: str) -> Iterator[Claim]:
+    """The claims of a record that are about one of these."""
+    return (claim for claim in read_claims(path) if claim.key.what in whats)
 
 
 def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, settle: Callable[[], None]) -> Row:

@@ -1,105 +1,225 @@
 """Tables of README.md and docs/ that show records of benchmarks.
 
-Each function takes the folder of records and returns a table in Markdown.
+Each function takes the folder of records and returns Markdown.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import repeat
 from pathlib import Path
 
 from ...statistics.table import markdown_table
-from .claim import (
-    CONVOLUTIONS,
-    CORRUPTION,
-    EPOCH,
-    EPOCH_IMAGES,
-    EVALUATION,
-    KERNELS,
-    OVERHEAD,
-    UPDATE_COSINE,
-    Claim,
-    read_claims,
-)
+from .claim import EPOCH, EPOCH_IMAGES, OVERHEAD, UPDATE_COSINE, Claim, claims_about, read_claims
+from .loop import COMPILED, PLAIN_STEP, TRAINING_STEP
+from .step import PAPER
 
-TITLES = {"baseline": "SGD", "orthograd": "⊥Grad"}
-STEP_RECORDS = {"NVIDIA H200": "bench-h200.json", "2 CPU cores": "bench-cpu.json"}
-
-
-def step_costs(results: Path) -> str:
-    """What ⊥Grad costs, on a GPU and on a CPU."""
-    return _all_claims(results, STEP_RECORDS, ours="⊥Grad here")
-
-
-COSTS = {
-    ("step", "SGD, momentum, weight decay"): ("Optimizer step, SGD with momentum", "×"),
-    ("step", "AdamW"): ("Optimizer step, AdamW", "×"),
-    ("extra memory", ""): ("Extra memory", " MiB"),
+MACHINES = {
+    "NVIDIA H200": ("bench-h200.json", "bench-h200-loop.json"),
+    "2 CPU cores": ("bench-cpu.json", "bench-cpu-loop.json"),
 }
-"""Claims about ResNet-18 that README quotes, by what they are about and the optimizer."""
+"""Records of the optimizer and of training loops; those that are not there are left out."""
+CALIBRATION = {"2 x86 cores": ("calibration-x86.json",), "2 ARM cores": ("calibration-cpu.json",)}
+TYPICAL = "ResNet-18"
+"""The network that sentences quote."""
+OPTIMIZERS = {PAPER: "SGD with momentum", "SGD, neither": "SGD without momentum", "": "SGD with momentum"}
+NETWORKS = {"resnet18": "ResNet-18", "wide_resnet28_10": "WideResNet-28-10"}
+
+
+def answer(results: Path) -> str:
+    """The cost of ⊥Grad in a few sentences; that on training loops needs a record of them."""
+    loops, steps = (_quoted(results, what, PAPER) for what in (TRAINING_STEP, "step"))
+    sentences = [
+        f"With ⊥Grad the optimizer step alone takes {_list(steps)} as long.",
+        f"Extra memory: {_list(_quoted(results, 'extra memory', ''), ' MiB')}.",
+        f"All for {TYPICAL}, the steps for SGD with momentum.",
+    ]
+    if loops:
+        sentences.insert(
+            0, f"In an ordinary training loop, a step with ⊥Grad takes **{_list(loops)}** as long as without."
+        )
+    return " ".join(sentences) + "\n"
 
 
 def costs(results: Path) -> str:
-    """What README says of the costs: three rows of `step_costs`, as a list."""
-    measured = {where: _of_resnet18(results / name) for where, name in STEP_RECORDS.items()}
+    """The cost section of README, as a list."""
+    titles = {
+        (TRAINING_STEP, PAPER): ("Training step, SGD with momentum", "×"),
+        ("step", PAPER): ("Optimizer step alone, SGD with momentum", "×"),
+        ("extra memory", ""): ("Extra memory", " MiB"),
+    }
+    rows = ((title, unit, _quoted(results, *key)) for key, (title, unit) in titles.items())
+    return "".join(f"- {title}: {_list(values, unit)}.\n" for title, unit, values in rows if values)
+
+
+def _quoted(results: Path, what: str, optimizer: str) -> dict[str, float]:
+    """The value for the typical network on each machine that has one; training steps without torch.compile."""
+    return {
+        machine: claim.value
+        for machine, claims in _by_machine(results, MACHINES, what).items()
+        for claim in claims
+        if (claim.key.model, claim.key.optimizer) == (TYPICAL, optimizer) and COMPILED not in claim.key.setting
+    }
+
+
+def _list(values: Mapping[str, float], unit: str = " times") -> str:
+    return " and ".join(f"{value:.2f}{unit} ({machine})" for machine, value in values.items())
+
+
+def loop_costs(results: Path) -> str:
+    """Training steps with ⊥Grad and without; an empty text if no record has any."""
+    rows = []
+    for machine, claims in _by_machine(results, MACHINES, TRAINING_STEP).items():
+        for claim in claims:
+            key, alone = claim.key, claim.others[PLAIN_STEP]
+            what = f"{key.model}, {key.setting}, {key.precision}", OPTIMIZERS.get(key.optimizer, key.optimizer)
+            rows.append([machine, *what, f"{alone:.3g}", f"{alone * (claim.value - 1):+.2g}", f"{claim.value:.2f}"])
+    header = ["machine", "network", "optimizer", "ms a step without ⊥Grad", "ms added", "with / without"]
+    return markdown_table(header, rows) + _sources(results, MACHINES, TRAINING_STEP) if rows else ""
+
+
+def step_costs(results: Path) -> str:
+    """Steps of the optimizer alone, with ⊥Grad over without, beside other implementations in the same run."""
+    whats = "step", "step in a CUDA graph"
+    return _pivot(results, MACHINES, *whats) + _sources(results, MACHINES, *whats)
+
+
+def memory_costs(results: Path) -> str:
+    """Memory and host synchronizations of a projection, and its exactness."""
+    return _pivot(results, MACHINES, "extra memory", "host synchronizations a step", "|cos(g⊥, w)|", "|‖ĝ‖/‖g‖ − 1|")
+
+
+def metrics_costs(results: Path) -> str:
+    """Time of metrics and of temperature scaling; `calibration_costs` has all rows."""
+    return _pivot(results, CALIBRATION, "metrics", "fitting a temperature")
+
+
+def training_speeds(results: Path) -> str:
+    """Images a second of the training engine beside a plain loop, and ⊥Grad's epoch over SGD's."""
+    path = results / "training-h200.json"
+    epochs = {
+        (claim.key.model, claim.key.precision, claim.key.method): claim
+        for claim in claims_about(path, EPOCH)
+        if not claim.key.concurrent
+    }
+    rows = []
+    for claim in claims_about(path, OVERHEAD):
+        key = claim.key
+        sgd, ours = (epochs[key.model, key.precision, method] for method in ("baseline", "orthograd"))
+        seconds = sgd.others.get("plain loop"), sgd.value, ours.value
+        shown = (f"{EPOCH_IMAGES / each:,.0f}" if each else "" for each in seconds)
+        rows.append([f"{NETWORKS[key.model]}, {key.precision}", *shown, f"{claim.value:.3f}"])
+    header = ["images a second", "plain loop, SGD", "concurrent runs, SGD", "concurrent runs, ⊥Grad"]
+    return markdown_table([*header, "⊥Grad's epoch / SGD's"], rows)
+
+
+Machines = Mapping[str, tuple[str, ...]]
+
+
+def _by_machine(results: Path, machines: Machines, *whats: str) -> dict[str, list[Claim]]:
+    claims = {
+        machine: [claim for path in _existing(results, names) for claim in claims_about(path, *whats)]
+        for machine, names in machines.items()
+    }
+    return {machine: of_it for machine, of_it in claims.items() if of_it}
+
+
+def _existing(results: Path, names: Iterable[str]) -> list[Path]:
+    return [results / name for name in names if (results / name).exists()]
+
+
+def _pivot(results: Path, machines: Machines, *whats: str) -> str:
+    """A row for each claim and a column for each machine: our value, then those of others in the same run."""
+    by_machine = _by_machine(results, machines, *whats)
+    rows: dict[str, dict[str, str]] = {}
+    for machine, claims in by_machine.items():
+        for claim in sorted(claims, key=lambda claim: whats.index(claim.key.what)):
+            ours = f"**{claim.value:.3g}**" + ("" if claim.holds else " (target missed)")
+            others = (f"{value:.3g} ({peer})" for peer, value in claim.others.items())
+            row = rows.setdefault(_row_name(claim), {"target": "" if claim.target is None else f"≤ {claim.target:g}"})
+            row[machine] = ", ".join((ours, *others))
+    columns = [*by_machine, "target"]
+    return markdown_table(["", *columns], [[name, *map(row.get, columns, repeat(""))] for name, row in rows.items()])
+
+
+def _row_name(claim: Claim) -> str:
+    key = claim.key
+    if key.what.startswith("step"):
+        graph = ", in a CUDA graph" if "graph" in key.what else ""
+        return f"{key.model}, {OPTIMIZERS.get(key.optimizer, key.optimizer)}{graph}"
+    return str(key)
+
+
+def _sources(results: Path, machines: Machines, *whats: str) -> str:
+    """The records that have such claims, with their machine, version of torch and commit."""
     lines = []
-    for key, (title, unit) in COSTS.items():
-        values = " and ".join(f"{each[key]:.2f}{unit} ({where})" for where, each in measured.items())
-        lines.append(f"- {title}: {values}.\n")
-    return "".join(lines)
+    for names in machines.values():
+        for path in _existing(results, names):
+            if any(True for _ in claims_about(path, *whats)):
+                facts = json.loads(path.read_text(encoding="utf-8"))["environment"]
+                about = f"{facts['device']}, {facts['threads']} threads, torch {facts['torch']}{_made_by(facts)}"
+                lines.append(f"[{path.name}](results/{path.name}) ({about})")
+    return f"\nRecords: {'; '.join(lines)}.\n"
 
 
-def _of_resnet18(path: Path) -> dict[tuple[str, str], float]:
-    claims = (claim for claim in read_claims(path) if claim.key.model == "ResNet-18")
-    return {(claim.key.what, claim.key.optimizer): claim.value for claim in claims}
+def _made_by(facts: Mapping[str, str]) -> str:
+    """The commit of a record, as far as it keeps one.
+
+    >>> _made_by({"source": 40 * "a" + "+changes"}), _made_by({"source": "0.1.0"}), _made_by({})
+    (', commit aaaaaaa+changes', ', orthograd 0.1.0', '')
+    """
+    commit, plus, changes = facts.get("source", "").partition("+")
+    if not commit:
+        return ""
+    return f", orthograd {commit}" if "." in commit else f", commit {commit[:7]}{plus}{changes}"
 
 
 def calibration_costs(results: Path) -> str:
-    """What measuring and repairing calibration costs."""
-    return _all_claims(results, {"2 x86 cores": "calibration-x86.json", "2 ARM cores": "calibration-cpu.json"})
+    """Every measurement of calibration metrics and calibrators."""
+    return _all_claims(results, CALIBRATION)
 
 
-def _all_claims(results: Path, records: Mapping[str, str], *, ours: str = "here") -> str:
-    """Every claim on every machine, beside its bound and its peers; cosines of updates have a table of their own."""
+def _all_claims(results: Path, machines: Machines) -> str:
+    """Every claim on every machine, beside its bound and its peers."""
     rows = []
-    for where, name in records.items():
-        for claim in read_claims(results / name):
-            if claim.key.what != UPDATE_COSINE:
-                others = ", ".join(f"{value:.3g} ({peer})" for peer, value in claim.others.items())
-                rows.append([str(claim.key), where, f"{claim.value:.3g}", _bound(claim), others])
-    return markdown_table(["what", "where", ours, "target", "others in the same run"], rows)
+    for where, names in machines.items():
+        for claim in (claim for name in names for claim in read_claims(results / name)):
+            others = ", ".join(f"{value:.3g} ({peer})" for peer, value in claim.others.items())
+            rows.append([str(claim.key), where, f"{claim.value:.3g}", bound(claim), others])
+    return markdown_table(["what", "where", "here", "target", "others in the same run"], rows)
 
 
-def _bound(claim: Claim) -> str:
+def bound(claim: Claim) -> str:
+    """The bound of a claim, and whether it is missed."""
     return ("" if claim.target is None else f"≤ {claim.target:g}") + ("" if claim.holds else ", **missed**")
 
 
 def update_cosines(results: Path) -> str:
-    """How far from orthogonal updates are."""
-    claims = list(_about(results / "bench-cpu.json", UPDATE_COSINE))
+    """Cosines of update and weight."""
+    claims = list(claims_about(results / "bench-cpu.json", UPDATE_COSINE))
     values = ((claim.key.optimizer, (*claim.others.values(), claim.value)) for claim in claims)
     rows = [[optimizer, *(f"{value:.2g}" for value in each)] for optimizer, each in values]
     return markdown_table(["base", *claims[0].others, claims[0].key.method], rows)
 
 
 def recorder_costs(results: Path) -> str:
-    """What a recorder takes of the time of training."""
+    """Share of training time that a recorder takes."""
     path = results / "recorder-cost.json"
     facts = json.loads(path.read_text(encoding="utf-8"))["environment"]
     rows = [
         [
             f"{claim.key.model}, {claim.key.setting}",
-            f"{100 * claim.value:.2g} %{'' if claim.holds else ', **missed**'}",
+            f"{100 * claim.value:.2g}%{'' if claim.holds else ', **missed**'}",
         ]
         for claim in read_claims(path)
     ]
-    header = [f"{facts['device']}, {facts['threads']} threads", "of the time of training; target: 1 %"]
+    header = [f"{facts['device']}, {facts['threads']} threads", "of the time of training; target: 1%"]
     return markdown_table(header, rows)
 
 
 def distributed_steps(results: Path) -> str:
-    """What ⊥Grad adds to a step of FSDP2, measured and predicted."""
+    """Time that ⊥Grad adds to a step of FSDP2, measured and predicted."""
     claims = {(claim.key.what, claim.key.setting): claim for claim in read_claims(results / "distributed-step.json")}
     rows, errors = [], []
     for ranks in (1, 2, 4):
@@ -112,133 +232,15 @@ def distributed_steps(results: Path) -> str:
         errors.append(abs(guess.value - 1))
     header = ["processes", "step without, ms", "step with / without", "optimizer's step with / without"]
     header += ["added to it, ms", "predicted: memory + host + 2 all-reduces, ms", "predicted / measured"]
-    return markdown_table(header, rows) + f"\nThe prediction is off by {100 * max(errors):.0f} % at most.\n"
+    return markdown_table(header, rows) + f"\nThe prediction is off by {100 * max(errors):.0f}% at most.\n"
 
 
 def ray_costs(results: Path) -> str:
-    """What Ray costs on one machine, and what follows for a thousand runs on 64 GPUs."""
-    (driver,) = (claim.value for claim in _about(results / "ray-overhead.json", "driver"))
+    """Overhead of Ray on one machine, and the resulting load for a thousand runs on 64 GPUs."""
+    (driver,) = (claim.value for claim in claims_about(results / "ray-overhead.json", "driver"))
     load = 64 * 4 * driver / 1000 / (20 * 60)
-    return _all_claims(results, {"2 CPU cores": "ray-overhead.json"}) + (
+    return _all_claims(results, {"2 CPU cores": ("ray-overhead.json",)}) + (
         f"\nSo $d$ = {driver:.1f} ms of processor time, and the limit is {1000 / driver:.0f} runs a second. For runs "
-        f"of $t_4$ = 20 minutes, four on each GPU: 4 rounds, 80 minutes, 0.2 runs a second, {100 * load:.1f} % of one "
+        f"of $t_4$ = 20 minutes, four on each GPU: 4 rounds, 80 minutes, 0.2 runs a second, {100 * load:.1f}% of one "
         "core.\n"
     )
-
-
-def speeds(results: Path) -> str:
-    """Images a second: the plain loop, one run, the fastest number of concurrent runs; and the target."""
-    epochs = list(_about(_training(results), EPOCH))
-    alone = {_network(claim): claim.value for claim in epochs if claim.key.concurrent == 1}
-    rows = []
-    for claim in (each for each in epochs if not each.key.concurrent):
-        key, one = claim.key, alone[_network(claim)] if claim.key.method == "baseline" else None
-        values = claim.others.get("plain loop"), one, claim.value, claim.target
-        shown = [f"{EPOCH_IMAGES / value:,.0f}" if value else "" for value in values]
-        rows.append([key.model, key.precision, TITLES[key.method], *shown, "" if claim.holds else "no"])
-    return markdown_table(
-        ["network", "precision", "", "plain loop", "one run", "concurrent runs", "target", "reached"], rows
-    )
-
-
-def concurrent_runs(results: Path) -> str:
-    """Images a second over the number of runs at once."""
-    seconds: dict[str, dict[int, float]] = {}
-    for claim in _about(_training(results), EPOCH):
-        if claim.key.concurrent:
-            seconds.setdefault(_network(claim), {})[claim.key.concurrent] = claim.value
-    sizes = list(dict.fromkeys(size for by_size in seconds.values() for size in by_size))
-    rows = [
-        [network, *(f"{EPOCH_IMAGES / by_size[size]:,.0f}" if size in by_size else "" for size in sizes)]
-        for network, by_size in seconds.items()
-    ]
-    return markdown_table(["SGD", *(f"{size} at once" for size in sizes)], rows)
-
-
-def bounds(results: Path) -> str:
-    """Images a second of concurrent runs, and of their convolutions alone, by our kernels and by cuDNN."""
-    epochs = (each for each in _about(_training(results), EPOCH) if not each.key.concurrent)
-    sgd = {_network(claim): claim.value for claim in epochs if claim.key.method == "baseline"}
-    rows = []
-    for claim in _about(_training(results), CONVOLUTIONS):
-        network = _network(claim)
-        seconds = sgd[network], claim.value, claim.others["cuDNN"]
-        shown = (f"{EPOCH_IMAGES / each:,.0f}" for each in seconds)
-        rows.append([network, *shown, f"{claim.value / sgd[network]:.0%}"])
-    columns = ["images a second", "of its convolutions alone", "of cuDNN's alone", "share of its convolutions"]
-    return markdown_table(["SGD, concurrent runs", *columns], rows)
-
-
-def overheads(results: Path) -> str:
-    """What ⊥Grad adds to an epoch, gradients measured beside the backward pass: by two runs, one of them both ways."""
-    records = results.glob("backward-statistics-*.json")
-    measured_early = {_network(claim): claim for path in records for claim in _about(path, OVERHEAD)}
-    rows = []
-    for claim in _about(_training(results), OVERHEAD):
-        again = measured_early[_network(claim)]
-        shown = _with_ends(claim), _with_ends(again), f"{again.others['by the step']:.3f}"
-        rows.append([_network(claim), *shown, f"≤ {claim.target:g}{_verdict(claim, again)}"])
-    ways = "beside the pass", "beside the pass, in another run", "by the step, in that run"
-    return markdown_table([f"{OVERHEAD}, concurrent runs", *ways, "target"], rows)
-
-
-def _verdict(*claims: Claim) -> str:
-    """Medians count; but where one of the ends is past the bound, it may be luck."""
-    if not all(claim.holds for claim in claims):
-        return ", **missed**"
-    is_settled = all(claim.ends and claim.target and claim.ends[1] <= claim.target for claim in claims)
-    return "" if is_settled else ", **not settled**"
-
-
-def _with_ends(claim: Claim) -> str:
-    return f"{claim.value:.3f} ({' to '.join(f'{end:.3f}' for end in claim.ends or ())})"
-
-
-def products(results: Path) -> str:
-    """Our convolutions over cuDNN's, network by network and layer by layer, and all of a step."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    parts = ["forward", "input gradient", "weight gradient"]
-    for claim in read_claims(results / "convolution-products-h200.json"):
-        network, layer = _network(claim), claim.key.setting
-        if claim.key.part:
-            row = rows.setdefault((network, layer), [network, layer, "", "", ""])
-            row[2 + parts.index(claim.key.part)] = f"{claim.value:.2f} ({claim.others['ours, µs']:.0f} µs)"
-        else:
-            rows[network, layer] = [network, "**all of these**", f"**{claim.value:.2f}**", "", ""]
-    return markdown_table(["time over cuDNN's", "", *parts], rows.values())
-
-
-def kernels(results: Path) -> str:
-    """Where the time of a step goes, by what kernels are for."""
-    spent: dict[str, dict[str, float]] = {}
-    for claim in _about(_training(results), KERNELS):
-        spent.setdefault(_network(claim), {})[claim.key.part] = claim.value
-    kinds = list(dict.fromkeys(kind for times in spent.values() for kind in times))
-    rows = [[kind, *(f"{times.get(kind, 0):,.0f}" for times in spent.values())] for kind in kinds]
-    rows.append(["together", *(f"{sum(times.values()):,.0f}" for times in spent.values())])
-    return markdown_table(["µs a step, one run by itself", *spent], rows)
-
-
-def evaluation(results: Path) -> str:
-    """How long making CIFAR-10-C takes, and evaluating one network on it."""
-    claims = [
-        *_about(results / "evaluation-h200.json", CORRUPTION, EVALUATION),
-        *_about(results / "corruption-cpu.json", CORRUPTION),
-    ]
-    rows = []
-    for claim in claims:
-        what = ", ".join(part for part in (claim.key.what, claim.key.model, claim.key.precision) if part)
-        rows.append([what, claim.key.device, f"{claim.value:.1f}", _bound(claim)])
-    return markdown_table([claims[0].key.setting, "device", "s", "target"], rows)
-
-
-def _training(results: Path) -> Path:
-    return results / "training-h200.json"
-
-
-def _about(path: Path, *whats: str) -> Iterator[Claim]:
-    return (claim for claim in read_claims(path) if claim.key.what in whats)
-
-
-def _network(claim: Claim) -> str:
-    return f"{claim.key.model}, {claim.key.precision}"

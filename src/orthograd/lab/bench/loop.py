@@ -19,7 +19,7 @@ from ..networks.small import cnn
 from .claim import Claim, Key, interleaved, ratios
 from .step import PAPER, Make, bases
 
-TRAINING_STEP = "training step"
+TRAINING_STEP, PLAIN_STEP, COMPILED = "training step", "ms a step without ⊥Grad", "torch.compile"
 STEPS = {"cpu": 3, "cuda": 10}
 """Steps of a turn."""
 Batch = tuple[Tensor, Tensor]
@@ -38,7 +38,7 @@ class Loop:
 
     def key(self, *, is_compiled: bool) -> Key:
         """Return the key of the measurement."""
-        setting = f"{self.setting}, torch.compile" if is_compiled else self.setting
+        setting = f"{self.setting}, {COMPILED}" if is_compiled else self.setting
         return Key(TRAINING_STEP, model=self.title, precision=self.precision, optimizer=self.optimizer, setting=setting)
 
 
@@ -135,7 +135,7 @@ def _cost(loop: Loop, device: torch.device, *, is_compiled: bool, rounds: int) -
     seconds = interleaved(contenders, rounds=rounds, settle=settle)
     step = 1000 * seconds["base"] / STEPS[device.type]
     ratio = ratios(seconds, "base")["⊥Grad"]
-    return Claim(loop.key(is_compiled=is_compiled), ratio, others={"ms a step without ⊥Grad": step})
+    return Claim(loop.key(is_compiled=is_compiled), ratio, others={PLAIN_STEP: step})
 
 
 def _steps(

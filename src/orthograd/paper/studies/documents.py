@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/, and docs/figures/method.svg, made from the committed records: `make tables`.
+"""The tables of README.md, docs/ and notes/, and docs/figures/method.svg, from the committed records: `make tables`.
 
 Only what stands between the marks of a table is written; docs/reproduction.md is made by `orthograd.paper.document`.
 """
@@ -18,7 +18,7 @@ from scipy.stats import ttest_rel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...calibration import CONVENTIONS
-from ...lab.bench import document
+from ...lab.bench import document, training_tables
 from ...lab.bench.claim import EPOCH_IMAGES
 from ...lab.jobs.bundles import read_bundles
 from ...lab.networks import resnet18
@@ -143,17 +143,24 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
         document.recorder_costs,
     ),
     "docs/performance.md": (
+        document.answer,
+        document.loop_costs,
         document.step_costs,
+        document.memory_costs,
+        document.metrics_costs,
+        document.training_speeds,
+    ),
+    "notes/performance.md": (
         whole,
         repeated,
         floors,
-        document.speeds,
-        document.concurrent_runs,
-        document.bounds,
-        document.overheads,
-        document.products,
-        document.kernels,
-        document.evaluation,
+        training_tables.speeds,
+        training_tables.concurrent_runs,
+        training_tables.bounds,
+        training_tables.overheads,
+        training_tables.products,
+        training_tables.kernels,
+        training_tables.evaluation,
     ),
     "docs/calibration.md": (conventions, digits, document.calibration_costs),
     "docs/scale.md": (document.distributed_steps, document.ray_costs),
