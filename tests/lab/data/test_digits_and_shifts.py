@@ -120,5 +120,5 @@ def test_unknown_shifts_are_named(name, severity, words):
 def test_a_network_that_changes_its_input_does_not_change_the_data():
     data = digits()
     before = data.test_images.clone()
-    data.normalised(data.test_images[:10]).zero_()
+    data.normalized(data.test_images[:10]).zero_()
     assert torch.equal(data.test_images, before)

@@ -87,8 +87,8 @@ def test_one_launch_gives_the_same_bits(shape, augmentation, dtype):
 
 def test_what_one_launch_cannot_do_has_no_table():
     class Squared(Dataset):
-        def normalised(self, images):
-            return super().normalised(images) ** 2
+        def normalized(self, images):
+            return super().normalized(images) ** 2
 
     data = in_bytes(4, 3, 8, 8)
     fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}

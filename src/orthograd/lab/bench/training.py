@@ -202,7 +202,7 @@ class _OneByOne(Source[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         offsets, flip = torch.randint(9, (1, 2)), torch.rand(1) < 0.5
         image = cropped(self._task.images[index : index + 1], offsets, flip)[0]
-        return self._task.dataset.normalised(image), self._task.labels[index]
+        return self._task.dataset.normalized(image), self._task.labels[index]
 
 
 def _plain_epoch(config: Config, task: Task) -> float:

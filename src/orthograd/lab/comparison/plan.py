@@ -47,7 +47,7 @@ def trial(config: Config) -> Fingerprint:
     """Refuse what cannot be trained, before anything is; what it would be."""
     method_named(config.method)
     task = Task.of(config)
-    model, images = initial_model(config, task.dataset), task.dataset.normalised(task.images[:TRIAL])
+    model, images = initial_model(config, task.dataset), task.dataset.normalized(task.images[:TRIAL])
     for name, parameter in model.named_parameters():
         if isinstance(parameter, torch.nn.UninitializedParameter):
             expected = f"expected {config.model} to have parameters whose shapes are known"

@@ -64,7 +64,7 @@ class Dataset:
         channels, height, width = self.train_images.shape[1:]
         return channels, height, width
 
-    def normalised(self, images: Tensor) -> Tensor:
+    def normalized(self, images: Tensor) -> Tensor:
         """Images of this kind, on any device, as networks see them."""
         values = images.float() / 255 if images.dtype == torch.uint8 else images
         if not self.mean:

@@ -76,7 +76,7 @@ def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config, *, i
     parts = []
     for part in images.split(size):
         compute = forward(config, is_compiled=is_compiled and len(part) == size)
-        parts.append(compute(model, data.normalised(part).contiguous(memory_format=layout)))
+        parts.append(compute(model, data.normalized(part).contiguous(memory_format=layout)))
     return torch.cat(parts)
 
 

@@ -141,7 +141,7 @@ def _diagnosed(
 ) -> dict[str, Any]:
     rows, method = chosen_samples(len(task.labels)), method_named(config.method)
     start = initial_model(config, task.dataset).to(config.device)
-    images = task.dataset.normalised(task.images[rows].to(config.device))
+    images = task.dataset.normalized(task.images[rows].to(config.device))
     targets = one_hot(task)[rows].to(config.device)
     with one_at_a_time, autocast(config.precision):
         return recorded_diagnosis(

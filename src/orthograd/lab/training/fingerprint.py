@@ -96,7 +96,7 @@ def _buffers(model: nn.Module) -> dict[str, Sketch]:
 @torch.no_grad()
 def _logits(config: Config, model: nn.Module, data: Dataset) -> list[Sketch]:
     """Of some training images: while training, where dropout shows, then after it, where batch norm's momentum does."""
-    images = data.normalised(data.train_images[:PROBES].cpu())
+    images = data.normalized(data.train_images[:PROBES].cpu())
     with seeded(config.seed):
         return [_sketch(each) for logits in (model.train()(images), model.eval()(images)) for each in logits]
 
