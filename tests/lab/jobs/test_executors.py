@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 
 def kinds(events, config):
-    return [event.kind for event in events if event.config == config]
+    return [event.type for event in events if event.config == config]
 
 
 def test_records_come_in_the_order_of_the_configs_and_events_as_they_happen(store):
@@ -30,7 +30,7 @@ def test_records_come_in_the_order_of_the_configs_and_events_as_they_happen(stor
     assert events[2].progress == {"epoch": 2, "epochs": 2}
     events.clear()
     assert execute(grid, toy_runs.fragile, store, on_event=events.append) == records
-    assert [(event.kind, event.config) for event in events] == [("skipped", config) for config in grid]
+    assert [(event.type, event.config) for event in events] == [("skipped", config) for config in grid]
 
 
 def test_a_failing_run_is_named_and_does_not_stop_the_others(store):
@@ -102,7 +102,7 @@ def test_a_busy_run_is_waited_for_and_told_once(store, is_finished_by_the_other)
 
         def notice(event):
             events.append(event)
-            if event.kind == "finished" and event.config == grid[2]:
+            if event.type == "finished" and event.config == grid[2]:
                 if is_finished_by_the_other:
                     other.finish({"metrics": {"by": "other"}})
                 claim.close()

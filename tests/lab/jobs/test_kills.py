@@ -128,5 +128,5 @@ def test_a_killed_owner_frees_its_run(store):
     driver.join()
     events = []
     execute(grid, toy_runs.train, store, on_event=events.append)
-    assert events[0].kind == "started"
+    assert events[0].type == "started"
     assert events[1].progress["epoch"] > 1

@@ -87,7 +87,7 @@ def test_runs_in_a_cluster_end_as_those_done_one_by_one(tmp_path, store, shared)
     assert results(records) == results(undisturbed(grid, tmp_path))
     assert_same_bits(grid, store, Store(tmp_path / "alone"))
     for config in grid:
-        kinds = [event.kind for event in told if event.config == config]
+        kinds = [event.type for event in told if event.config == config]
         assert kinds == ["started", *["progress"] * 4, "finished"]
         assert toy_runs.epochs_trained(store.get(config)) == [0, 1, 2, 3]
     assert not list(store.folder.glob(".*")), "the driver left its marker"
@@ -112,7 +112,7 @@ def test_a_run_that_fails_is_explained_beside_it_and_does_not_stop_the_others(st
     assert [store.get(config).is_finished for config in grid] == [False, True, False, True]
     path = store.get(grid[0]).path / "failure.txt"
     assert f"kept in {path}" in str(caught.value)
-    for words in ("ArithmeticError: diverged at seed 0", "toy_runs.py", "process", "what it printed: "):
+    for words in ("ArithmeticError: diverged at seed 0", "toy_runs.py", "process", "output in "):
         assert words in path.read_text()
     execute(grid[:1], toy_runs.train, store, executor=RayCluster(shared_store=shared))
     assert not path.exists()
@@ -136,17 +136,17 @@ def test_a_worker_killed_and_a_node_killed_cost_only_their_unfinished_runs(tmp_p
 
     def notice(event):
         told.append(event)
-        if event.kind == "progress" and event.progress["epoch"] == 5 and not killed:
+        if event.type == "progress" and event.progress["epoch"] == 5 and not killed:
             killed.add("worker")
             os.kill(workers_at_work()[0], signal.SIGKILL)
-        if event.kind == "finished" and "node" not in killed:
+        if event.type == "finished" and "node" not in killed:
             killed.add("node")
             threading.Thread(target=connected.remove_node, args=(node,), kwargs={"allow_graceful": False}).start()
 
     records = execute(grid, toy_runs.train, store, executor=RayCluster(), on_event=notice)
     assert killed == {"worker", "node"}
     assert results(records) == results(undisturbed(grid, tmp_path))
-    assert sorted(event.hash for event in told if event.kind == "finished") == sorted(store.get(c).hash for c in grid)
+    assert sorted(event.hash for event in told if event.type == "finished") == sorted(store.get(c).hash for c in grid)
     for config in grid:  # from their checkpoints: at most the epoch that was under way is done twice
         assert len(toy_runs.epochs_trained(store.get(config))) <= 20 + len(killed)
 
@@ -216,7 +216,7 @@ def test_runs_with_a_share_of_a_gpu_are_packed_on_the_machine_that_has_one(tmp_p
     grid, told = toy_runs.grid(4, epochs=10, seconds=0.05), []
     records = execute(grid, toy_runs.train, store, executor=RayCluster(gpus_per_run=share), on_event=told.append)
     connected.remove_node(node)
-    changes = [{"started": 1, "finished": -1}.get(event.kind, 0) for event in told]
+    changes = [{"started": 1, "finished": -1}.get(event.type, 0) for event in told]
     assert max(accumulate(changes)) == at_once
     assert results(records) == results(undisturbed(grid, tmp_path))
 
@@ -228,7 +228,7 @@ def test_two_runs_share_a_gpu(tmp_path, store):
     told = []
     executor = RayCluster(gpus_per_run=0.5)
     records = execute(grid, run, store, executor=executor, on_event=told.append)
-    kinds = [event.kind for event in told if event.kind in ("started", "finished")]
+    kinds = [event.type for event in told if event.type in ("started", "finished")]
     assert kinds[:2] == ["started", "started"], "one waited for the other"
     alone = execute(grid, run, Store(tmp_path / "alone"), executor=ConcurrentRuns(1))
     assert [record["losses"] for record in records] == [record["losses"] for record in alone]

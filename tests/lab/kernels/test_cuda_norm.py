@@ -37,7 +37,7 @@ def results(shape, dtype, *, is_sum, has_plus, kernels):
         x, plus = (None if each is None else each.detach().double().requires_grad_() for each in (x, plus))
         norm, gradients = norm.double(), [each.double() for each in gradients]
     assert is_norm_fused(norm, x) == kernels
-    if is_sum and not kernels:  # the kernels round the sum before they normalise it, which opens other ReLUs
+    if is_sum and not kernels:  # the kernels round the sum before they normalize it, which opens other ReLUs
         total = x if plus is None else x + plus
         total = total + (total.detach().to(dtype).double() - total.detach())
         ways = total, functional.relu(norm(total))

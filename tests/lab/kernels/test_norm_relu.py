@@ -111,7 +111,7 @@ def test_a_network_that_is_evaluated_goes_by_running_statistics_and_leaves_them(
 
 
 @pytest.mark.usefixtures("fused")
-def test_a_sum_that_is_evaluated_is_rounded_before_it_is_normalised():
+def test_a_sum_that_is_evaluated_is_rounded_before_it_is_normalized():
     x, plus = (values(2, 64, 4, 4, seed=seed).detach().half() for seed in (0, 1))
     with torch.no_grad():
         total, y = sum_norm_relu(seasoned(made_norm(64)), x, plus)
@@ -267,7 +267,7 @@ from orthograd.lab.kernels import norm_triton
 VALUES = "first second total values plus out output_gradient other_gradient beside input_gradient plus_gradient".split()
 SIZES = {"PARTS": 128, "ROWS": 32, "COLUMNS": 32}
 for kind in ("*bf16", "*fp32"):
-    names = "statistics_kernel", "normalise_kernel", "normalise_kernel, plain", "sums_kernel", "input_gradient_kernel"
+    names = "statistics_kernel", "normalize_kernel", "normalize_kernel, plain", "sums_kernel", "input_gradient_kernel"
     for name in names:
         kernel, flag = getattr(norm_triton, name.split(",")[0]), "plain" not in name
         types = {argument: "*fp32" for argument in kernel.arg_names if argument.islower()}

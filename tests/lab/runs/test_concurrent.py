@@ -38,10 +38,10 @@ def test_concurrent_runs_end_as_those_done_one_by_one(tmp_path, store):
     told = []
     done = execute(grid, toy_runs.train, store, executor=ConcurrentRuns(3), on_event=told.append)
     assert results(done) == results(execute(grid, toy_runs.train, Store(tmp_path / "alone")))
-    kinds = [event.kind for event in told]
+    kinds = [event.type for event in told]
     assert kinds.count("started") == kinds.count("finished") == 7
     assert kinds.index("finished") > kinds.index("started") + 2  # several were started before one was finished
-    assert [event.kind for event in _again(grid, store)] == ["skipped"] * 7
+    assert [event.type for event in _again(grid, store)] == ["skipped"] * 7
 
 
 def _again(grid, store):
@@ -107,7 +107,7 @@ def test_what_evaluates_networks_is_ready_before_they_train(store, monkeypatch, 
 
     monkeypatch.setattr("orthograd.lab.runs.concurrent.prepare_prediction", prepare)
     grid = Grid(Config(seed=seed, device=device).as_dict() for seed in range(5))
-    expected = pytest.warns(UserWarning, match="not ready to evaluate.*will meet it") if ready else nullcontext()
+    expected = pytest.warns(UserWarning, match="could not prepare .*will meet it") if ready else nullcontext()
     with expected:
         assert len(execute(grid, epochs, store, executor=ConcurrentRuns(3))) == 5
     assert made == ready
@@ -136,7 +136,7 @@ def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_p
 
 
 def test_the_number_of_runs_is_checked():
-    with pytest.raises(ValueError, match="at least 1 run at a time, got 0"):
+    with pytest.raises(ValueError, match="runs of at least 1, got 0"):
         ConcurrentRuns(0)
 
 

@@ -23,7 +23,7 @@ class Config:
 
     ``dataset`` and ``model`` are names, or import paths such as "mypackage.nets:small". A data set's function takes no
     arguments, a model's takes (shape, classes). ``labels_per_class`` 0 means all labels. ``schedule`` is that of the
-    learning rate: constant as in the paper, or cosine, which falls to zero. ``shifts`` are the shifted test sets to
+    learning rate: constant as in the paper, or cosine, which falls to zero. ``shifts`` are distribution shifts to
     evaluate on besides clean images. ``precision`` is that of the GPU's convolutions and matrix products; "tf32" is
     PyTorch's default there. A CPU computes in float32.
     """
