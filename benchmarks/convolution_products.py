@@ -25,7 +25,7 @@ PARTS = {"forward": (False, False), "input gradient": (True, False), "weight gra
 
 
 def measured() -> Iterator[Claim]:
-    """Time of each product in a step over cuDNN's, and of all of them."""
+    """Time of each product in a step over cuDNN's, and of all of these."""
     for name, precision, dtype, concurrent in NETWORKS:
         products = _products(name, dtype, concurrent)
         for (layer, part), times in products.items():

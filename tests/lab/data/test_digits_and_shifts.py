@@ -33,7 +33,7 @@ def test_a_few_of_each_class_are_drawn_by_seed_and_the_rest_is_known():
     assert torch.bincount(labels).tolist() == [5] * 10
     assert len(left) == 950
     chosen = {tuple(image.flatten().tolist()) for image in images}
-    assert len(chosen.intersection(tuple(data.train_images[row].flatten().tolist()) for row in left)) <= 1  # twins
+    assert len(chosen.intersection(tuple(data.train_images[row].flatten().tolist()) for row in left)) <= 1  # duplicates
     assert torch.equal(images, data.few(5, seed=3)[0])
     assert not torch.equal(images, data.few(5, seed=4)[0])
     with pytest.raises(ValueError, match=r"expected 500 training images of class 0 of digits, got \d+"):

@@ -210,7 +210,7 @@ def test_workers_that_do_not_see_the_disk_of_the_store_ship_their_results(tmp_pa
 
 
 @pytest.mark.parametrize(("share", "at_once"), [(0.5, 2), (1.0, 1)])
-def test_runs_with_a_share_of_a_gpu_are_packed_on_the_machine_that_has_one(tmp_path, connected, store, share, at_once):
+def test_runs_with_a_share_of_a_gpu_share_the_machine_that_has_one(tmp_path, connected, store, share, at_once):
     """Ray counts GPUs by what a node is said to have; these runs use none, so any machine can try."""
     node = connected.add_node(**SMALL | {"num_cpus": 4, "num_gpus": 1})
     grid, told = toy_runs.grid(4, epochs=10, seconds=0.05), []

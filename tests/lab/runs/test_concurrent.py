@@ -1,4 +1,4 @@
-"""Runs side by side in threads: the executor for a GPU, which a CPU can try as well."""
+"""Concurrent runs in threads: the executor for a GPU, tested on a CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.lab.jobs.test_kills import assert_all_is_whole, results
 
 @pytest.fixture
 def one_thread():
-    """As concurrent runs have it."""
+    """One CPU thread, as in concurrent runs."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -38,9 +38,9 @@ def test_concurrent_runs_end_as_those_done_one_by_one(tmp_path, store):
     told = []
     done = execute(grid, toy_runs.train, store, executor=ConcurrentRuns(3), on_event=told.append)
     assert results(done) == results(execute(grid, toy_runs.train, Store(tmp_path / "alone")))
-    kinds = [event.type for event in told]
-    assert kinds.count("started") == kinds.count("finished") == 7
-    assert kinds.index("finished") > kinds.index("started") + 2  # several were started before one was finished
+    types = [event.type for event in told]
+    assert types.count("started") == types.count("finished") == 7
+    assert types.index("finished") > types.index("started") + 2  # several were started before one was finished
     assert [event.type for event in _again(grid, store)] == ["skipped"] * 7
 
 
@@ -128,7 +128,7 @@ def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_p
         assert driver.wait_for(f"progress {config_hash(config)}")
     driver.signal(signal.SIGINT, group=False)
     assert driver.join(10) == INTERRUPTED
-    assert "failed" not in {kind for kind, _ in driver.events()}
+    assert "failed" not in {name for name, _ in driver.events()}
     assert_all_is_whole(grid, store)
     assert len(grid.plan(store).resumable) == 3
     assert Driver(grid, store, ConcurrentRuns(3)).join(30) == 0

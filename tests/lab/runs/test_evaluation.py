@@ -1,4 +1,4 @@
-"""What records say of predictions, computed in this process and in others."""
+"""Evaluation of predictions, in this process and in others."""
 
 from __future__ import annotations
 

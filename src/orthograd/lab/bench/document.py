@@ -137,7 +137,7 @@ def speeds(results: Path) -> str:
         shown = [f"{EPOCH_IMAGES / value:,.0f}" if value else "" for value in values]
         rows.append([key.model, key.precision, TITLES[key.method], *shown, "" if claim.holds else "no"])
     return markdown_table(
-        ["network", "precision", "", "plain loop", "one run", "concurrent runs", "target", "target met"], rows
+        ["network", "precision", "method", "plain loop", "one run", "concurrent runs", "target", "target met"], rows
     )
 
 
@@ -195,7 +195,7 @@ def _with_ends(claim: Claim) -> str:
 
 
 def products(results: Path) -> str:
-    """Time of orthograd's convolutions over cuDNN's, by network and layer, and for a whole step."""
+    """Time of orthograd's convolutions over cuDNN's, by network and layer, and for all of these."""
     rows: dict[tuple[str, str], list[str]] = {}
     parts = ["forward", "input gradient", "weight gradient"]
     for claim in read_claims(results / "convolution-products-h200.json"):
@@ -204,7 +204,7 @@ def products(results: Path) -> str:
             row = rows.setdefault((network, layer), [network, layer, "", "", ""])
             row[2 + parts.index(claim.key.part)] = f"{claim.value:.2f} ({claim.others['ours, µs']:.0f} µs)"
         else:
-            rows[network, layer] = [network, "**whole step**", f"**{claim.value:.2f}**", "", ""]
+            rows[network, layer] = [network, "**all of the above**", f"**{claim.value:.2f}**", "", ""]
     return markdown_table(["time / cuDNN's", "layer", *parts], rows.values())
 
 
