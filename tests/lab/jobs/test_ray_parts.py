@@ -21,7 +21,7 @@ from tests.lab.jobs import toy_runs
 
 @pytest.fixture
 def finished(tmp_path):
-    """A finished run in a store elsewhere."""
+    """A finished run in another store."""
     elsewhere = Store(tmp_path / "elsewhere")
     execute(toy_runs.grid(1, epochs=2), toy_runs.train, elsewhere)
     return elsewhere.get(toy_runs.grid(1, epochs=2)[0])

@@ -113,9 +113,9 @@ from triton.compiler import ASTSource
 
 from orthograd.lab.kernels.crop_triton import crop_kernel
 
-for kind in ("*bf16", "*fp32"):
+for dtype in ("*bf16", "*fp32"):
     for crops in (True, False):
-        types = {"images": "*u8", "rows": "*i64", "table": kind, "out": kind}
+        types = {"images": "*u8", "rows": "*i64", "table": dtype, "out": dtype}
         types |= {"offsets": "*i64", "is_flipped": "*i1"} if crops else {}
         constants = {"CHANNELS": 3, "HEIGHT": 32, "WIDTH": 32, "MARGIN": 4, "CROPS": crops, "SIZE": 1024}
         signature = {argument: types.get(argument, "constexpr") for argument in crop_kernel.arg_names}
