@@ -1,4 +1,4 @@
-"""Print each claim beside its bound, keep all with --record FILE, and exit with 1 if one is not kept."""
+"""Print each claim with its target, write all with --record FILE, and exit with 1 if a target is missed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orthograd.lab.bench.claim import Claim, environment, write_record
 
 def parser(description: str | None = None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description)
-    made.add_argument("--record", type=Path, help="a JSON file for the claims and what they were measured on")
+    made.add_argument("--record", type=Path, help="JSON file for the claims and their environment")
     return made
 
 

@@ -1,7 +1,7 @@
-"""Claim: measured beside the backward pass, ⊥Grad adds at most 3 % to an epoch, and less than measured by the step.
+"""Claim: with statistics from the backward pass, ⊥Grad adds at most 3% to an epoch, less than with those of the step.
 
-Needs a GPU. Concurrent runs of SGD and of ⊥Grad in both ways take turns; all are set up anew six times, and the
-median counts.
+Needs a GPU. Concurrent runs of SGD and of both variants of ⊥Grad take turns. All are set up six times; the value is
+the median.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from orthograd.lab.gpu.gpu import GPU
 from orthograd.lab.training.config import Config
 
 NETWORKS = {"resnet18:bf16": 8, "resnet18:tf32": 6, "wide_resnet28_10:bf16": 2}
-"""And how many train at once: as many as was fastest on an H200."""
+"""Networks, and the number of concurrent runs that is fastest on an H200."""
 NEVER = 2**63
 WAYS = {
     "SGD": ("baseline", NEVER),
     "by the step": ("orthograd", NEVER),
     "beside the pass": ("orthograd", step_plan.LARGE),
 }
-"""Methods, and the size from which on gradients are measured in the backward pass."""
+"""Methods, and the smallest gradient that is measured in the backward pass."""
 
 
 def measured(networks: list[str]) -> Iterator[Claim]:
-    """Of each network ⊥Grad's epoch over SGD's, measured beside the pass, and by the step."""
+    """⊥Grad's epoch over SGD's for each network, with gradients measured in the backward pass and in the step."""
     for network in networks:
         sets = [_seconds(network, turn) for turn in range(SETS)]
         overheads = [ratios(each, "SGD") for each in sets]
@@ -66,14 +66,14 @@ def _seconds(network: str, turn: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print, and leave a record if asked for."""
+    """Measure, print, and write a record if asked for."""
     parsing = parser(__doc__)
     choices = ", ".join(NETWORKS)
-    parsing.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {choices}; all if none is given")
+    parsing.add_argument("networks", nargs="*", metavar="NETWORK", help=f"among {choices}; by default all")
     options = parsing.parse_args()
     if unknown := set(options.networks) - set(NETWORKS):
-        raise SystemExit(f"expected networks of {choices}, got {', '.join(sorted(unknown))}")
-    os.environ.setdefault(*QUEUES)  # before anything asks for a GPU
+        raise SystemExit(f"expected networks among {choices}, got {', '.join(sorted(unknown))}")
+    os.environ.setdefault(*QUEUES)  # before CUDA is initialized
     if not torch.cuda.is_available():
         raise SystemExit("expected a CUDA device, got none")
     conclude(measured(options.networks or list(NETWORKS)), torch.device("cuda"), options.record)

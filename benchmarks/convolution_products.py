@@ -1,4 +1,4 @@
-"""Claim: with concurrent runs, a step's convolutions take our kernels less than cuDNN. Needs a Hopper GPU."""
+"""Claim: with concurrent runs, a step's convolutions are faster than cuDNN's. Needs a Hopper GPU."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NETWORKS = (
     ("resnet18", "tf32", torch.float32, 6),
     ("wide_resnet28_10", "bf16", torch.bfloat16, 3),
 )
-"""And how many of each product go side by side."""
+"""Networks, and the number of concurrent products."""
 REPEATS, BATCH = 20, 64
 PARTS = {"forward": (False, False), "input gradient": (True, False), "weight gradient": (False, True)}
-"""And whether gradients of the input and of the weights are wanted."""
+"""Parts of a step, and whether they need the input gradient and the weight gradient."""
 
 
 def measured() -> Iterator[Claim]:
-    """All that a step has of each product, over what cuDNN takes for these."""
+    """Time of each product in a step over cuDNN's, and of all of these."""
     for name, precision, dtype, concurrent in NETWORKS:
         products = _products(name, dtype, concurrent)
         for (layer, part), times in products.items():
@@ -37,7 +37,7 @@ def measured() -> Iterator[Claim]:
 
 
 def _products(name: str, dtype: torch.dtype, concurrent: int) -> dict[tuple[str, str], dict[str, float]]:
-    """Microseconds of those that are ours, and of cuDNN for the same, by layer and part."""
+    """Microseconds by layer and part, of orthograd's kernels and of cuDNN, where the former are used."""
     spent: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for layer, before, after in operands(MODELS[name]((3, 32, 32), 10), torch.zeros(BATCH, 3, 32, 32)):
         size, stride = layer.kernel_size[0], layer.stride[0]
@@ -60,10 +60,10 @@ def _run(steps: tuple[Step, Step], part: str) -> Alone:
 
 
 def main() -> None:
-    """Measure, print, and leave a record if asked for."""
+    """Measure, print, and write a record if asked for."""
     options = parser(__doc__).parse_args()
     if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
-        raise SystemExit("expected a CUDA device of the Hopper kind, got none")
+        raise SystemExit("expected a Hopper GPU, got none")
     torch.backends.cudnn.deterministic = True
     conclude(measured(), torch.device("cuda"), options.record)
 

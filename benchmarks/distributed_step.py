@@ -1,9 +1,9 @@
-"""Claim: ⊥Grad adds two small all-reduces, less than 1 MiB and at most half again to an FSDP2 step of 2 processes.
+"""Claim: ⊥Grad adds two small all-reduces, less than 1 MiB and at most 50% to an FSDP2 step of 2 processes.
 
-The step is all of it but the network's arithmetic: FSDP's all-gather, its reduce-scatter of gradients, the optimizer.
-With 1, 2 and 4 processes. Beside what was added to the optimizer's step stands what the cost model of docs/scale.md
-predicts from three numbers that are measured without that step: the rate of passes over memory, the host's time for
-a tensor, and an all-reduce.
+The step is FSDP's all-gather, its reduce-scatter of gradients and the optimizer, without the network's arithmetic. It
+is measured with 1, 2 and 4 processes. The cost added to the optimizer's step is compared with the cost model of
+docs/scale.md, whose three numbers are measured without that step: memory bandwidth, host time per tensor, and the time
+of an all-reduce.
 """
 
 import json
@@ -28,12 +28,12 @@ from orthograd.lab.bench.step import peak, resnet18
 
 ROUNDS, RECIPE = 15, {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
 CPU, SHAPES = torch.device("cpu"), list(resnet18())
-PIECE = 1 << 20  # elements that stay in the last cache
-LITTLE = 512  # elements of a tensor whose passes over memory do not count; most of ResNet-18's are no longer
+PIECE = 1 << 20  # elements that fit the last-level cache
+LITTLE = 512  # elements of a tensor that needs no memory bandwidth; most of ResNet-18's are no larger
 
 
 class Weights(nn.Module):
-    """Parameters of these shapes, those of ResNet-18 if not said, without any arithmetic."""
+    """Parameters of these shapes, by default those of ResNet-18, without a network's arithmetic."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]] = SHAPES) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Weights(nn.Module):
         self.weights = nn.ParameterList(nn.Parameter(torch.randn(shape) * 0.02) for shape in shapes)
         self.gradients = [torch.randn(shape) * 0.02 for shape in shapes]
 
-    def forward(self) -> Tensor:  # noqa: D102 - that of any module
+    def forward(self) -> Tensor:  # noqa: D102 - as in any module
         return torch.stack([(w * g).sum() for w, g in zip(self.weights, self.gradients, strict=True)]).sum()
 
 
@@ -81,7 +81,7 @@ def _work(rank: int, ranks: int, port: int, folder: str) -> None:
         Path(folder, "measured").write_text(json.dumps(values))
     dist.barrier()
     dist.destroy_process_group()
-    os._exit(0)  # threads of gloo may abort a Python that winds itself up (pytorch issue 190489)
+    os._exit(0)  # threads of gloo may abort Python at exit (pytorch issue 190489)
 
 
 def _measured() -> dict[str, float]:
@@ -102,7 +102,7 @@ def _measured() -> dict[str, float]:
 
 
 def _memory() -> dict[str, float]:
-    """MiB for gradients in general position, and for such as are nearly parallel to their weights."""
+    """MiB for random gradients, and for gradients nearly parallel to their weights."""
     step, optimizer = _step(False)
     step()
     sharded = optimizer.param_groups[0]["params"]
@@ -113,7 +113,7 @@ def _memory() -> dict[str, float]:
 
 
 def _parts() -> dict[str, Callable[[], object]]:
-    """What the cost model is made of, each for itself: memory without tensors, tensors without memory, all-reduces."""
+    """Parts of the cost model, each alone: memory without tensors, tensors without memory, all-reduces."""
     size = sum(torch.Size(shape).numel() for shape in SHAPES) // dist.get_world_size()
     gradient, weight = torch.randn(2, size)
     little = fully_shard(Weights([(min(LITTLE, torch.Size(shape).numel()),) for shape in SHAPES]))
@@ -135,7 +135,7 @@ def _parts() -> dict[str, Callable[[], object]]:
 
 
 def _predicted(times: dict[str, float]) -> dict[str, float]:
-    """The terms of 5 b P / (N B) + T h + 2 α in ms; nothing of them is fitted to their sum."""
+    """Terms of 5 b P / (N B) + T h + 2 α in ms; none is fitted to their sum."""
     ms = {name: 1e3 * (seconds - times["nothing"]) for name, seconds in times.items()}
     talk = 2 * ms["all-reduce"]
     return {"memory, ms": ms["memory"], "host, ms": ms["host and all-reduces"] - talk, "all-reduces, ms": talk}

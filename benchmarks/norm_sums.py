@@ -1,4 +1,4 @@
-"""Images a second of concurrent runs on a GPU, for sizes of the thread blocks that add up the channels of a norm."""
+"""Images per second of concurrent runs on a GPU, by size of the thread blocks that sum the channels of a norm."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ROUNDS = 3
 CONCURRENT = {"resnet18": 6, "wide_resnet28_10": 3}
 SIZES = [
     {},
-    {"SHARE": 2**40},  # 256 programs for any layer
+    {"SHARE": 2**40},  # 256 thread blocks for any layer
     {"SHARE": 16384},
     {"SHARE": 4096, "PARTS": 256},
     {"SHARE": 16384, "SUMMED": (2048, 32, 4)},
 ]
 
 
-def images_a_second(model: str, changes: dict[str, object]) -> float:
-    """Of all concurrent runs, SGD in bf16; the best of some epochs."""
+def images_per_second(model: str, changes: dict[str, object]) -> float:
+    """Images per second of all concurrent runs, SGD in bf16; the best of several epochs."""
     usual = {name: getattr(fused_norm, name) for name in changes}
     for name, value in changes.items():
         setattr(fused_norm, name, value)
@@ -43,12 +43,12 @@ def images_a_second(model: str, changes: dict[str, object]) -> float:
 
 
 def main() -> None:
-    """Print a line for each network and size; the sizes in use come first, and last once more."""
+    """Print a line for each network and size; the defaults come first and again last."""
     if not torch.cuda.is_available():
         raise SystemExit("expected a CUDA device, got none")
     for model in CONCURRENT:
         for changes in (*SIZES, {}):
-            print(f"{model:18s}{images_a_second(model, changes):8,.0f}  {changes or 'as it is'}", flush=True)
+            print(f"{model:18s}{images_per_second(model, changes):8,.0f}  {changes or 'defaults'}", flush=True)
 
 
 if __name__ == "__main__":

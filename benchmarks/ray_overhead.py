@@ -1,4 +1,4 @@
-"""Claim: Ray takes at most 1.15 × the wall time of the process pool, 20 ms of the driver a run, and no memory a run."""
+"""Claim: Ray takes at most 1.15 × the wall time of the process pool, and per run 20 ms of the driver and no memory."""
 
 import os
 import tempfile
@@ -44,12 +44,12 @@ def claims() -> Iterator[Claim]:
 
 
 def short_runs(executor: Executor) -> float:
-    """Seconds that the runs take once as many as there are workers are done, and with them all that is imported."""
+    """Seconds of the runs, after a first one per worker, which includes imports."""
     grid = Grid(Config(epochs=EPOCHS, seed=seed).as_dict() for seed in range(WORKERS + RUNS))
     finished: list[float] = []
 
     def notice(event: Event) -> None:
-        if event.kind == "finished":
+        if event.type == "finished":
             finished.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def trivial_runs() -> Iterator[Claim]:
     memory: list[float] = []
 
     def notice(event: Event) -> None:
-        if event.kind == "finished":
+        if event.type == "finished":
             memory.append(resident())
 
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +82,7 @@ def trivial(config: dict[str, Any], folder: Any, report: Any) -> dict[str, Any]:
 
 
 def resident() -> float:
-    """MiB that this process has in memory (Linux)."""
+    """Resident memory of this process in MiB (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 

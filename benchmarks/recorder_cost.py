@@ -1,7 +1,7 @@
-"""Claim: a Recorder that measures every 100th step adds at most 1 % to the time of training.
+"""Claim: a Recorder that measures every 100th step adds at most 1% to the training time.
 
-The recorder's hooks are timed by themselves, in turns with whole training steps: as the difference of two steps, so
-little would drown in the noise of a machine. For docs/method.md, on a machine that does nothing else:
+The recorder's hooks are timed alone, in turns with whole training steps: the difference of two steps would be lost in
+noise. For docs/method.md, on an idle machine:
 
     python benchmarks/recorder_cost.py --device cpu --record docs/results/recorder-cost.json
 """
@@ -34,15 +34,15 @@ def _claim(name, device, shape, batch, rounds):
         optimizer.step()
 
     step()
-    watched = torch.optim.SGD(model.parameters(), lr=1e-3)  # the same parameters, hooks of its own
-    recorder = Recorder(watched, every=EVERY)
-    (before,), (after,) = watched._optimizer_step_pre_hooks.values(), watched._optimizer_step_post_hooks.values()
+    recorded = torch.optim.SGD(model.parameters(), lr=1e-3)  # the same parameters, but separate hooks
+    recorder = Recorder(recorded, every=EVERY)
+    (before,), (after,) = recorded._optimizer_step_pre_hooks.values(), recorded._optimizer_step_post_hooks.values()
 
     def hooks(number, count):
         recorder._step = number - 1
         for _ in range(count):
-            before(watched, (watched,), {})
-            after(watched, (watched,), {})
+            before(recorded, (recorded,), {})
+            after(recorded, (recorded,), {})
 
     contenders = {"step": step, "recorded": lambda: hooks(0, 1), "between": lambda: hooks(1, EVERY - 1)}
     settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
@@ -55,7 +55,7 @@ def _claim(name, device, shape, batch, rounds):
 if __name__ == "__main__":
     parsing = parser(__doc__)
     parsing.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parsing.add_argument("--threads", type=int, default=2, help="CPU threads; the bound is for 2")
+    parsing.add_argument("--threads", type=int, default=2, help="CPU threads; the target is for 2")
     options = parsing.parse_args()
     torch.set_num_threads(options.threads)
     chosen = torch.device(options.device)

@@ -26,17 +26,6 @@ def surroundings():
     return {"torch": torch, "model": model, "loss": loss}
 
 
-def test_the_example_of_data_of_one_s_own_gives_the_same_images_each_time():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/data.md").read_text(), re.S)
-    (block,) = [block for block in blocks if "def data()" in block]
-    names = {}
-    exec(block, names)
-    one, other = names["data"](), names["data"]()
-    assert torch.equal(one.train_images, other.train_images)
-    assert torch.equal(one.test_images, other.test_images)
-    assert names["network"](one.shape, 3)(one.test_images).shape == (100, 3)
-
-
 def test_the_blocks_of_the_page_on_whether_to_use_it_run(capsys):
     names = {"torch": torch, "images": torch.randn(5, 4), "labels": torch.tensor([0, 1, 2, 0, 1])} | surroundings()
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/should-i-use-it.md").read_text(), re.S):

@@ -202,7 +202,7 @@ def test_a_run_without_its_predictions_is_named_with_what_to_do(copied):
         done = invoked(*TINY, "--out", copied, *more)
         assert done.exit_code == 2
         said = " ".join(done.output.split())
-        assert f"{gone}: cannot be read: No such file or directory; without {gone.parent} the run is done again" in said
+        assert f"{gone}: cannot be read: No such file or directory; delete {gone.parent} to do the run again" in said
     done = CliRunner().invoke(app, ["report", str(copied)])
     assert done.exit_code == 0  # from records alone, which it says
     assert (copied / "report.html").read_bytes() == page

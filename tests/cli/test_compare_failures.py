@@ -104,7 +104,7 @@ def test_the_same_in_a_ray_cluster(compared, tmp_path):
         cluster.shutdown()
     assert_failures_are_named(tmp_path, done)
     for file in failures_of(tmp_path / "out" / "report.html")[1]:
-        assert "what it printed: " in file.read_text().splitlines()[0]
+        assert "output in " in file.read_text().splitlines()[0]
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def finished(compared, tmp_path_factory):
 
 CHANGES = {
     "width": (WIDTH, WIDTH.replace("8", "80"), "another network: 163 parameters, and 1,603"),
-    "activation": ("nn.ReLU()", "nn.Tanh()", "another network: with the same initial values other logits"),
+    "activation": ("nn.ReLU()", "nn.Tanh()", "another network: the same initial values, but other logits"),
     "initial values": (
         "return nn.S",
         "torch.rand(1); return nn.S",

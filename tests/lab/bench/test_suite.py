@@ -30,18 +30,18 @@ def test_an_unknown_name_is_refused():
 
 
 @pytest.mark.slow
-def test_quick_suite_measures_every_kind_of_claim():
+def test_quick_suite_measures_every_claim():
     claims = list(suite.measured(suite.chosen(["optimizer"]), CPU, quick=True))
     whats = {"|cos(g⊥, w)|", "|‖ĝ‖/‖g‖ − 1|", "|cos(Δ, w)|", "extra memory", "step"}
     assert {claim.key.what for claim in claims} == whats
-    assert all(claim.holds for claim in claims if claim.key.what != "step")  # time is for benchmarks, not for tests
+    assert all(claim.holds for claim in claims if claim.key.what != "step")  # benchmarks measure time, not tests
     assert all(claim.value > 0 for claim in claims)
 
 
 @pytest.mark.slow
-def test_quick_calibration_suite_measures_every_kind_of_claim():
+def test_quick_calibration_suite_measures_every_claim():
     claims = list(suite.measured(suite.chosen(["calibration"]), CPU, quick=True))
     whats = {"metrics", "loss above the minimum after fitting a temperature", "vector scaling", "|ECE − 0.4|"}
     whats |= {"fitting a temperature"} if hasattr(sklearn.calibration, "_TemperatureScaling") else set()
     assert {claim.key.what for claim in claims} == whats
-    assert all(claim.holds for claim in claims if "time" not in claim.key.unit)  # time is for benchmarks
+    assert all(claim.holds for claim in claims if "time" not in claim.key.unit)  # benchmarks measure time

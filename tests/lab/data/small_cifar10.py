@@ -1,4 +1,4 @@
-"""Something small in every form that CIFAR-10 comes in."""
+"""A small data set in every format of CIFAR-10."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTS = {"train": (TRAIN_IMAGES, TRAIN_LABELS, _TRAIN), "test": (TEST_IMAGES, TE
 
 
 def batches():
-    """The files of cifar-10-batches-bin."""
+    """Files of cifar-10-batches-bin."""
     contents = {}
     for images, labels, part in PARTS.values():
         planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
@@ -47,7 +47,7 @@ def batches():
 
 
 def sheets():
-    """The files of the npm package."""
+    """Files of the npm package."""
     contents = {}
     for name, (images, labels, part) in PARTS.items():
         contents[f"{name}_lables.json"] = json.dumps(labels.tolist()).encode()
@@ -67,7 +67,7 @@ def written(files, folder):
 
 
 def tar(files, folder="cifar-10-batches-bin", others=()):
-    """A .tar.gz of files in a folder, and of other members."""
+    """A .tar.gz with files in a folder, and with other members."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         members = [(tarfile.TarInfo(f"{folder}/{name}"), content) for name, content in files.items()]
@@ -83,5 +83,5 @@ SMALL: Cifar10 = replace(CIFAR10, train=_TRAIN, test=_TEST, archive=UNREACHABLE)
 
 
 def served(url, **changes):
-    """The same, to be downloaded from this address."""
+    """The same data with this download address."""
     return replace(SMALL, archive=replace(UNREACHABLE, url=url, **changes))

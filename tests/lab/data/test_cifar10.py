@@ -1,4 +1,4 @@
-"""CIFAR-10 on the disk: what is loaded is what was fetched, and what is damaged is named."""
+"""CIFAR-10 on disk: `load` returns what was fetched, and names a damaged file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_loading_maps_the_file_and_changes_stay_in_memory(folder):
     assert isinstance(mapped(path, (small.EACH, 3, 32, 32)), np.memmap)
     before = path.read_bytes()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # torch warns of arrays that may not be written to
+        warnings.simplefilter("error")  # torch warns about read-only arrays
         images, _ = cifar10.load("test", folder, data=small.SMALL)
     images.zero_()
     assert path.read_bytes() == before
@@ -54,7 +54,7 @@ def test_files_have_no_pickles_and_are_laid_out_as_documented(folder):
 
 
 def test_absent_data_says_which_command_brings_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"train_images.npy: no such file; `orthograd data cifar10` brings it"):
+    with pytest.raises(FileNotFoundError, match=r"train_images.npy: no such file; `orthograd data cifar10` fetches it"):
         cifar10.load("train", tmp_path)
     with pytest.raises(FileNotFoundError, match="orthograd data cifar10"):
         cifar10.verify(tmp_path)
@@ -65,33 +65,33 @@ def test_another_part_is_refused(tmp_path):
         cifar10.load("validation", tmp_path)
 
 
-def damaged(kind, path):
+def damaged(damage, path):
     content = path.read_bytes()
-    if kind == "longer":
+    if damage == "longer":
         path.write_bytes(content + b"0")
-    elif kind == "of another type":
+    elif damage == "of another type":
         np.save(path, np.load(path).astype(np.int64))
-    elif kind == "of another shape":
+    elif damage == "of another shape":
         np.save(path, np.load(path)[:-1])
-    elif kind == "a pickle":
+    elif damage == "a pickle":
         np.save(path, np.array([{}], dtype=object), allow_pickle=True)
-    elif kind == "in another order":
+    elif damage == "in another order":
         np.save(path, np.asfortranarray(np.load(path)))
     else:
         path.write_bytes(
-            {"cut": content[:-1], "without its header": content[:7], "empty": b"", "zeros": bytes(999)}[kind]
+            {"cut": content[:-1], "without its header": content[:7], "empty": b"", "zeros": bytes(999)}[damage]
         )
 
 
 @pytest.mark.parametrize("name", ["test_images.npy", "test_labels.npy"])
 @pytest.mark.parametrize(
-    "kind",
+    "damage",
     ["cut", "without its header", "empty", "zeros", "longer", "of another type", "of another shape", "a pickle"],
 )
-def test_a_damaged_file_is_named_at_once_and_fetched_anew(folder, tmp_path, name, kind):
+def test_a_damaged_file_is_named_at_once_and_fetched_anew(folder, tmp_path, name, damage):
     path = folder / "cifar10" / name
-    damaged(kind, path)
-    with pytest.raises(ValueError, match=f"{name}: .*`orthograd data cifar10` brings it anew"):
+    damaged(damage, path)
+    with pytest.raises(ValueError, match=f"{name}: .*`orthograd data cifar10` fetches it again"):
         cifar10.load("test", folder, data=small.SMALL)
     news = []
     cifar10.fetch(folder, source=tmp_path / "batches", data=small.SMALL, report=news.append)

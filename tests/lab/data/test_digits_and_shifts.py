@@ -33,7 +33,7 @@ def test_a_few_of_each_class_are_drawn_by_seed_and_the_rest_is_known():
     assert torch.bincount(labels).tolist() == [5] * 10
     assert len(left) == 950
     chosen = {tuple(image.flatten().tolist()) for image in images}
-    assert len(chosen.intersection(tuple(data.train_images[row].flatten().tolist()) for row in left)) <= 1  # twins
+    assert len(chosen.intersection(tuple(data.train_images[row].flatten().tolist()) for row in left)) <= 1  # duplicates
     assert torch.equal(images, data.few(5, seed=3)[0])
     assert not torch.equal(images, data.few(5, seed=4)[0])
     with pytest.raises(ValueError, match=r"expected 500 training images of class 0 of digits, got \d+"):
@@ -120,5 +120,5 @@ def test_unknown_shifts_are_named(name, severity, words):
 def test_a_network_that_changes_its_input_does_not_change_the_data():
     data = digits()
     before = data.test_images.clone()
-    data.normalised(data.test_images[:10]).zero_()
+    data.normalized(data.test_images[:10]).zero_()
     assert torch.equal(data.test_images, before)

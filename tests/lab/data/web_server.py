@@ -1,4 +1,4 @@
-"""A web server on this machine that serves one file, and can be told to serve it badly."""
+"""A local web server that serves one file, and can be set to fail."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Server:
-    """What is served and how; `asked` and `sent` say what came of it."""
+    """File to serve and failures to simulate; `asked` and `sent` record the requests and bytes."""
 
     content: bytes
     knows_ranges: bool = True
     tells_length: bool = True
-    status: list[int] = field(default_factory=list)  # of the next answers; then the proper ones
-    drops_after: list[int] = field(default_factory=list)  # bytes of the next answers; then all
+    status: list[int] = field(default_factory=list)  # of the next responses; then 200 or 206
+    drops_after: list[int] = field(default_factory=list)  # bytes of the next responses; then all
     url: str = ""
     asked: list[int | None] = field(default_factory=list)
     sent: int = 0
@@ -35,9 +35,9 @@ class _Handler(BaseHTTPRequestHandler):
         start = int(asked[1]) if asked and state.knows_ranges else 0
         if start and start >= len(state.content):
             return self.send_error(416)
-        self._answer(state, start)
+        self._respond(state, start)
 
-    def _answer(self, state, start):
+    def _respond(self, state, start):
         body = state.content[start:]
         self.send_response(206 if start else 200)
         if start:
@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(content, **ways):
-    """A server at work; HTTP/1.0, so that each answer ends with its connection."""
+    """A running server; HTTP/1.0, so that each response ends its connection."""
     state = Server(content, **ways)
     handler = type("Handler", (_Handler,), {"server_state": state})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""Kernels of compiled networks: of every form that there is, in every thread."""
+"""Compiled networks: every variant is compiled, in every thread."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ QUICK = Config(epochs=4)
 
 
 def test_networks_are_compiled_however_many_there_are(monkeypatch):
-    """Dynamo leaves the ninth form of a function as it is, which a run would not notice but by its bits.
+    """Dynamo does not compile the ninth variant of a function, which shows only in the bits of a run.
 
-    Runs on a GPU are threads, and of some releases of PyTorch each thread has its own number.
+    Runs on a GPU are threads, and in some releases of PyTorch each thread has its own limit.
     """
     compiled = []
 

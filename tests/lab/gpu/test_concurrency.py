@@ -1,4 +1,4 @@
-"""How many runs are concurrent, on a GPU that is only pretended: what matters here is what is made of the times."""
+"""The number of concurrent runs chosen from measured times, on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orthograd.lab.training.task import Task
 
 
 class Lender:
-    """A GPU that lends as many slots as there is room for."""
+    """A simulated GPU that lends a limited number of slots."""
 
     def __init__(self, room):
         self.room, self.lending = room, 0
@@ -31,7 +31,7 @@ class Lender:
 
 
 def trials(monkeypatch, seconds, room=100, most=8):
-    """What comes of epochs that take so many seconds for 1, 2, 3, 4, 6 and 8 runs at once."""
+    """Trials of epochs that take these seconds for 1, 2, 3, 4, 6 and 8 concurrent runs."""
     lender, times = Lender(room), dict(zip(SIZES, seconds, strict=False))
     monkeypatch.setattr(concurrency, "epoch_of_all", lambda slots, draws: times[len(slots)])
     made = Trials(lender, Config(), Task.of(Config()), most)
@@ -43,10 +43,10 @@ def trials(monkeypatch, seconds, room=100, most=8):
     ("seconds", "tried", "fastest"),
     [
         ([1.0, 2.1], 2, 1),  # no gain at all
-        ([1.0, 1.2, 1.79], 3, 2),  # 0.6 and 0.597 a run: more runs will not do it
-        ([1.0, 1.5, 2.0, 2.8], 4, 3),  # 1, 0.75, 0.67, 0.7 a run: the first that is worse ends it
-        ([1.0, 1.4, 2.0, 2.6, 3.8, 5.0], 6, 6),  # the last gain, 0.633 to 0.625 a run, is not worth two runs more
-        ([1.0, 1.2, 1.4, 1.6, 2.0, 2.4], 6, 8),  # better and better
+        ([1.0, 1.2, 1.79], 3, 2),  # 0.6 and 0.597 per run: more runs do not help
+        ([1.0, 1.5, 2.0, 2.8], 4, 3),  # 1, 0.75, 0.67, 0.7 per run: stops at the first that is slower
+        ([1.0, 1.4, 2.0, 2.6, 3.8, 5.0], 6, 6),  # the last gain, 0.633 to 0.625 per run, is not worth two more runs
+        ([1.0, 1.2, 1.4, 1.6, 2.0, 2.4], 6, 8),  # always faster
     ],
 )
 def test_more_runs_are_tried_while_they_gain_and_the_fewest_good_ones_are_taken(monkeypatch, seconds, tried, fastest):
@@ -70,9 +70,9 @@ def test_a_gpu_measures_each_network_once(monkeypatch):
     assert one.fastest_concurrency(first) == one.fastest_concurrency(Config(method="mixup", epochs=7)) == 3
     assert one.fastest_concurrency(first, 40) == one.fastest_concurrency(Config(model="mlp")) == 3
     assert measured == [first, Config(model="mlp")]
-    assert one.fastest_concurrency(Config(model="cnn_batchnorm"), 1) == 1  # one run alone is not worth it
+    assert one.fastest_concurrency(Config(model="cnn_batchnorm"), 1) == 1  # a single run needs no trials
     assert len(measured) == 2
-    GPU("float32").fastest_concurrency(first)  # another GPU knows nothing of it
+    GPU("float32").fastest_concurrency(first)  # another GPU measures again
     assert len(measured) == 3
 
 

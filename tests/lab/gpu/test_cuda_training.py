@@ -30,7 +30,7 @@ ON_GPU = Config(device="cuda", epochs=4, model="cnn_batchnorm", augmentation="cr
 
 
 def results(config, keeper=None, task=None, gpu=None):
-    """Weights, running statistics and losses of a run, on a GPU of its own or on one that is open."""
+    """Weights, running statistics and losses of a run, on a new GPU or an open one."""
     opened = GPU(config.precision) if gpu is None else nullcontext(gpu)
     with opened as own, training(config, task or Task.of(config), own, keeper=keeper) as trained:
         state = trained.model.state_dict()
@@ -97,7 +97,7 @@ def test_a_used_slot_gives_the_same_bits_as_a_new_one(name):
 
 
 def test_kernels_of_our_own_learn_what_pytorch_learns_on_a_cpu():
-    """One epoch, slowly: there 1e-4 of the weights makes 5e-4 of the loss; at usual rates 1e-5 make a percent."""
+    """One epoch at a low rate: 1e-4 in the weights makes 5e-4 in the loss; at usual rates 1e-5 makes 1%."""
     config = dataclasses.replace(ON_GPU, model="resnet18", epochs=1, method="orthograd", learning_rate=5e-4)
     _, losses = results(config)
     on_cpu = dataclasses.replace(config, device="cpu")
@@ -106,7 +106,7 @@ def test_kernels_of_our_own_learn_what_pytorch_learns_on_a_cpu():
 
 @pytest.mark.parametrize(("optimizer", "rate"), [("sgd", 5e-4), ("adamw", 3e-4)])
 def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
-    """Slowly: at usual rates this network makes a percent of its loss out of 1e-5 of its weights."""
+    """At a low rate: at usual rates, 1e-5 in the weights makes 1% in the loss of this network."""
     config = dataclasses.replace(
         ON_GPU, model="resnet18", epochs=2, method="orthograd", optimizer=optimizer, learning_rate=rate
     )
@@ -158,14 +158,14 @@ def test_runs_end_in_the_same_bits_alone_and_concurrent(tmp_path, name):
 
 @pytest.mark.parametrize(("model", "compiled"), [("cnn_batchnorm", 1), ("resnet18", 0)])
 def test_an_evaluation_that_is_prepared_compiles_nothing_more(model, compiled, monkeypatch):
-    """And nothing at all of networks with kernels of their own."""
+    """Networks with their own kernels compile nothing."""
     config = dataclasses.replace(ON_GPU, epochs=1, precision="bf16", shifts="cifar10c", model=model)
     task = Task.of(config)
     sets = {"clean": task.dataset.test_images.cuda(), "fog.1": task.dataset.test_images.cuda().flip(0)}
     monkeypatch.setattr(prediction, "evaluation_images", lambda config, data, gpu: iter(sets.items()))
     monkeypatch.setitem(prediction.BATCH, "cuda", 64)
     stats = torch._dynamo.utils.counters["stats"]
-    with GPU("bf16") as gpu, training(config, task, gpu) as trained:  # which compiles as well, so it comes first
+    with GPU("bf16") as gpu, training(config, task, gpu) as trained:  # first, since it also compiles
         before = stats["unique_graphs"]
         prediction.prepare_prediction(config, gpu)
         assert stats["unique_graphs"] == before + compiled

@@ -1,4 +1,4 @@
-"""SGD and ⊥Grad in one step against `attach` on torch's SGD; on the CPU by Triton's interpreter, on a GPU as it is."""
+"""SGD and ⊥Grad in one step against `attach` on torch's SGD; on the CPU by Triton's interpreter, or on a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parameters(seed=0):
 
 
 def fill(tensors, seed):
-    """Gradients, in the order of memory of their tensors."""
+    """Random gradients, in the memory order of their tensors."""
     generator = torch.Generator().manual_seed(seed + 1)  # 0 would give the weights themselves
     for tensor in tensors:
         noise = torch.randn(tensor.shape, generator=generator)
@@ -34,7 +34,7 @@ def fill(tensors, seed):
 
 
 def set_gradients(tensors, gradients, *, is_measured_early):
-    """By a backward pass, if they are to be measured there; by hand they are not."""
+    """Set gradients by a backward pass, which measures them, or directly."""
     gradients = [gradient.to(DEVICE) for gradient in gradients]
     if is_measured_early:
         torch.autograd.backward(tensors, gradients)
@@ -45,13 +45,13 @@ def set_gradients(tensors, gradients, *, is_measured_early):
 
 @pytest.fixture(params=[False, True], ids=["measured by the step", "measured in the backward pass"])
 def is_measured_early(request, monkeypatch):
-    """Whether gradients are measured beside the pass that makes them; of any size."""
+    """True if gradients of any size are measured in the backward pass."""
     monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", 1)
     return request.param
 
 
-def assert_alike(found, wanted):
-    for ours, theirs in zip(found, wanted, strict=True):
+def assert_alike(result, wanted):
+    for ours, theirs in zip(result, wanted, strict=True):
         torch.testing.assert_close(ours.detach().float(), theirs.detach().float(), rtol=2e-6, atol=1e-6)
 
 
@@ -97,7 +97,7 @@ def test_copies_give_the_gradients_and_follow_the_weights():
         fused.step(), usual.step()
     assert_alike(ours, theirs)
     for parameter, copy in copies.items():
-        # Triton's interpreter cuts bfloat16 instead of rounding it.
+        # Triton's interpreter truncates bfloat16 instead of rounding it.
         torch.testing.assert_close(copy.float(), parameter.detach(), rtol=2**-7, atol=0)
         assert copy.is_contiguous(memory_format=torch.channels_last) or parameter.ndim != 4
 
@@ -105,7 +105,7 @@ def test_copies_give_the_gradients_and_follow_the_weights():
 def test_another_rate_a_missing_gradient_and_another_place_are_seen():
     ours, theirs = parameters(), parameters()
     fused, usual = FusedSGD(ours, 0.1, 0.9, 0.0), SGD(theirs, 0.1, 0.9)
-    kept = []  # so that gradients lie in another place each time
+    kept = []  # so that gradients have another address each time
     for rate in (0.1, 0.1, 0.02):
         fill(ours, len(kept)), fill(theirs, len(kept))
         kept.append([parameter.grad for parameter in ours])
@@ -136,7 +136,7 @@ def test_it_goes_on_from_a_state_of_torch():
     for step in range(3):
         fill(ours, step), fill(theirs, step)
         fused.step(), usual.step()
-        fused.load_state_dict(deepcopy(usual.state_dict()))  # puts other tensors there
+        fused.load_state_dict(deepcopy(usual.state_dict()))  # allocates new tensors
     assert_alike(ours, theirs)
     nothing = FusedSGD(ours, 0.1, 0.9, 0.0, options=Options(), where=lambda name, parameter: False)
     nothing.load_state_dict(SGD(theirs, 0.1, 0.9).state_dict())
@@ -179,10 +179,10 @@ def test_what_is_nearly_parallel_keeps_its_digits(is_measured_early):
     optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options(renormalize=False))
     set_gradients([ours], [3 * weight + 1e-4 * noise], is_measured_early=is_measured_early)
     optimizer.step()
-    found, g, w = (value.double() for value in (optimizer.state[ours]["momentum_buffer"], ours.grad, weight))
+    result, g, w = (value.double() for value in (optimizer.state[ours]["momentum_buffer"], ours.grad, weight))
     wanted = g - (g @ w) / (w @ w) * w
-    # Triton's interpreter rounds products before it adds, of which a GPU's fused multiplications keep all digits.
-    assert (found - wanted).norm() <= (1e-2 if DEVICE == "cpu" else 1e-6) * wanted.norm()
+    # Triton's interpreter rounds products before it adds; a GPU's fused multiply-adds do not.
+    assert (result - wanted).norm() <= (1e-2 if DEVICE == "cpu" else 1e-6) * wanted.norm()
 
 
 @pytest.mark.parametrize("tiny", [1e-3, 1e-8, 1e-12, 1e-18, 1e-30])
@@ -204,15 +204,15 @@ def test_what_float32_cannot_square_is_projected(size, of_weight, is_measured_ea
 
 
 def assert_projected(weight, gradient, *, is_measured_early):
-    """Whether the first momentum is the projected gradient, as float64 has it."""
+    """Compare the first momentum with the projected gradient in float64."""
     ours = weight.clone().to(DEVICE).requires_grad_()
     optimizer = FusedSGD([ours], 0.1, 0.9, 0.0, options=Options())
     set_gradients([ours], [gradient], is_measured_early=is_measured_early)
     assert (optimizer._statistics.correction_of(ours, ours.grad) is not None) == is_measured_early
     optimizer.step()
-    found = optimizer.state[ours]["momentum_buffer"].double().cpu()
+    result = optimizer.state[ours]["momentum_buffer"].double().cpu()
     wanted = orthogonal_gradient(gradient.double(), weight.double())
-    assert (found - wanted).norm() <= 1e-6 * wanted.norm()
+    assert (result - wanted).norm() <= 1e-6 * wanted.norm()
 
 
 def test_what_goes_past_float32_is_cut_or_left_alone():
@@ -260,8 +260,8 @@ def test_a_gradient_that_is_not_finite_stays_as_it_is(is_measured_early):
     theirs[1].grad[3] = float("inf")
     set_gradients(ours, [parameter.grad for parameter in theirs], is_measured_early=is_measured_early)
     fused.step(), usual.step()
-    for found, wanted in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, wanted, equal_nan=True, rtol=2e-6, atol=1e-6)
+    for result, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(result, wanted, equal_nan=True, rtol=2e-6, atol=1e-6)
 
 
 def test_other_dtypes_are_refused():

@@ -1,6 +1,6 @@
-"""A GPU as an object: its precision, who has which of its slots, and what happens when it is full.
+"""A GPU as an object: its precision, its slots, and what happens when it is full.
 
-Slots are only pretended here.
+Slots are simulated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TASK = Task.of(Config())
 
 
 class Card:
-    """Has room for so many slots; those that Python has let go of leave theirs."""
+    """Memory for a limited number of slots; garbage-collected ones free theirs."""
 
     def __init__(self, room):
         self.room, self.taken, self.made, self.lock = room, 0, 0, threading.Lock()
@@ -37,7 +37,7 @@ class Card:
 class Slot:
     def __init__(self, card):
         self.card = card
-        self.attached = self  # a circle, as optimizers and what is attached to them make one
+        self.attached = self  # a reference cycle, as between an optimizer and its attachment
 
     def __del__(self):
         with self.card.lock:
@@ -55,11 +55,11 @@ class Slot:
 
 
 def on(make_slot):
-    """A GPU whose slots are these; it need not be open to lend them."""
+    """A GPU with simulated slots; it need not be open to lend them."""
     return GPU("float32", make_slot)
 
 
-def test_a_slot_is_used_again_by_runs_of_its_kind_alone():
+def test_a_slot_is_used_again_by_runs_of_the_same_network_and_method():
     card = Card(room=9)
     gpu = on(card.slot)
     for config in (Config(seed=1), Config(seed=2, epochs=7), Config(seed=1, method="orthograd")):
@@ -78,7 +78,7 @@ def test_slots_that_nobody_has_make_room_for_another_method():
 
 
 def test_runs_wait_for_room_and_none_fails():
-    """More runs at once than the GPU has room for, of two methods."""
+    """More concurrent runs, of two methods, than fit the GPU."""
     card, done = Card(room=2), []
     gpu, pause = on(card.slot), threading.Event()
 
@@ -129,12 +129,12 @@ def test_a_run_that_fails_gives_its_room_back_and_not_its_slot():
         pass
     with gpu.slot(Config(), TASK, waits=True):
         assert card.made == 3
-    assert isinstance(torch.OutOfMemoryError("full"), RuntimeError)  # so that it is looked at
+    assert isinstance(torch.OutOfMemoryError("full"), RuntimeError)  # so that it is caught
 
 
 @pytest.fixture
 def products_in_tf32():
-    """As the environment of a container may have it."""
+    """TF32 enabled by the environment, as in some containers."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     yield
@@ -165,11 +165,11 @@ def test_a_run_in_another_precision_is_refused():
 
 @pytest.mark.parametrize("other", ["float32", "tf32"])
 def test_a_process_has_one_open_gpu(other):
-    """PyTorch's flags, and what is compiled and captured, are the whole process's."""
+    """PyTorch's flags, compilations and captures belong to the whole process."""
     with GPU("tf32"):
         with pytest.raises(ValueError, match=f"got a second one in {other} beside the one in tf32"), GPU(other):
             pass
-        assert torch.backends.cudnn.allow_tf32  # still as the first one has set it
+        assert torch.backends.cudnn.allow_tf32  # still as set by the first
     with GPU(other):
         pass
 
@@ -188,7 +188,7 @@ def test_slots_and_images_end_with_the_gpu():
         made = []
         for key in ("fog", "fog", "snow", "fog"):
             gpu.evaluation_images(key, lambda key=key: made.append(key))
-        assert made == ["fog", "snow", "fog"]  # one at a time is kept
+        assert made == ["fog", "snow", "fog"]  # only one is kept
     assert card.taken == 0
 
 

@@ -1,4 +1,4 @@
-"""Weights in bfloat16 that a network computes with, and its own in float32 that learn."""
+"""bfloat16 copies that a network computes with, and its float32 weights that are trained."""
 
 from __future__ import annotations
 

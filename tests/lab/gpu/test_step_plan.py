@@ -1,4 +1,4 @@
-"""Gradients measured beside the pass that makes them; on the CPU by Triton's interpreter, on a GPU as it is."""
+"""Gradients measured in the backward pass; on the CPU by Triton's interpreter, or on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.lab.gpu.test_fused_sgd import DEVICE, assert_alike, fill, parameters
 @pytest.mark.parametrize("large", [1, 100, 10**6])
 @pytest.mark.parametrize("renormalize", [True, False])
 def test_gradients_measured_in_the_backward_pass_are_projected_alike(large, renormalize, monkeypatch):
-    """All, some or none; of copies where there are some; over one pass, or two that are added up."""
+    """Correct for all, some or no gradients, with and without copies, over one backward pass or two."""
     monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", large)
     ours, theirs = parameters(), parameters()
     copies = {ours[i]: ours[i].detach().bfloat16().requires_grad_() for i in (0, 2)}
@@ -61,7 +61,7 @@ def test_what_has_changed_since_the_backward_pass_is_measured_again(what, monkey
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 def test_a_graph_measures_in_the_backward_pass_as_well():
-    """On a stream of its own, which the graph has captured too."""
+    """The graph also captures the separate stream of the measurement."""
     ours, theirs, target = (torch.randn(300, 300, device=DEVICE) for _ in range(3))
     theirs.copy_(ours)
     ours.requires_grad_(), theirs.requires_grad_()

@@ -1,4 +1,4 @@
-"""Processes that execute a grid and are there to be killed."""
+"""Processes that execute a grid, for tests that kill them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ INTERRUPTED = 2
 
 
 class Driver:
-    """A process, in a session of its own, that executes a grid of toy runs and tells of its events."""
+    """A process, in a separate session, that executes a grid of toy runs and reports their events."""
 
     def __init__(self, grid, store, executor):
         self._reading, writing = os.pipe()
-        self.pid = os.fork()  # with torch imported already: starting Python anew would take most of the test's time
+        self.pid = os.fork()  # a fork with torch imported: a new Python would take most of the test's time
         if self.pid == 0:
             self._be_driver(grid, store, executor, writing)
         os.close(writing)
@@ -30,9 +30,9 @@ class Driver:
         code = 1
         try:
             os.setsid()
-            tell = lambda event: os.write(writing, f"{event.kind} {event.hash}\n".encode())  # noqa: E731
+            tell = lambda event: os.write(writing, f"{event.type} {event.hash}\n".encode())  # noqa: E731
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray leaves a handler of its own in whoever has used it
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray leaves its own handler in processes that have used it
             os.write(writing, b"here\n")
             execute(grid, toy_runs.train, store, executor=executor, on_event=tell)
             code = 0
@@ -42,13 +42,13 @@ class Driver:
             os._exit(code)
 
     def events(self):
-        """All events, once it has ended."""
+        """All events, after it has ended."""
         while chunk := os.read(self._reading, 65536):
             self._text += chunk
         return [tuple(line.split()) for line in self._text.decode().splitlines()[1:]]
 
     def wait_for(self, word):
-        """Whether it told an event of this kind, or anything containing this word, before it ended."""
+        """True if it reported an event of this type, or a line with this word, before it ended."""
         deadline = time.monotonic() + PATIENCE
         while word.encode() not in self._text:
             assert select.select([self._reading], [], [], max(0, deadline - time.monotonic()))[0], f"no {word}"
@@ -71,7 +71,7 @@ class Driver:
         return os.waitstatus_to_exitcode(ended[1])
 
     def wait_for_all(self, seconds=PATIENCE):
-        """How many seconds it took until no process of the session lived."""
+        """Seconds until all processes of the session have ended."""
         start = time.monotonic()
         while members := living(self.pid):
             if time.monotonic() > start + seconds:
@@ -82,7 +82,7 @@ class Driver:
 
 
 def living(session):
-    """The processes of a session, less those that are dead and wait for their parent to notice."""
+    """Processes of a session, without zombies."""
     numbers = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

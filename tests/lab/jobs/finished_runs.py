@@ -1,4 +1,4 @@
-"""A finished run, and what is in its folder."""
+"""A finished run and the files in its folder."""
 
 from __future__ import annotations
 

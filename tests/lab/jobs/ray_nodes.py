@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, all of it on the loopback interface."""
+"""A Ray cluster of several nodes on this machine, on the loopback interface."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from orthograd.lab.jobs.store import Store
 from tests.lab.jobs import toy_runs
 
 def tell(event):
-    print(event.kind, event.hash, flush=True)
+    print(event.type, event.hash, flush=True)
 
 address, folder, runs, epochs, shared, copy = sys.argv[1:]
 executor = RayCluster(address, shared_store={"True": True, "False": False, "None": None}[shared])
@@ -68,7 +68,7 @@ class Driver:
     """A process that executes a grid of toy runs in the cluster and prints their events."""
 
     def __init__(self, address, store, *, runs, epochs, shared=True, copy=""):
-        """With `copy`, the store lies on a file system that only this process sees, and is copied there in the end."""
+        """With ``copy``, the store is on a file system that only this process sees, and is copied there at the end."""
         command = [sys.executable, "-c", DRIVER, address, store.folder, runs, epochs, shared, copy]
         if copy:
             alone = f'mount -t tmpfs tmpfs {store.folder} && exec "$@"'
@@ -93,12 +93,12 @@ class Driver:
         assert code in (0, 130, -signal.SIGKILL), self.process.stderr.read()
         return code
 
-    def told(self, kind):
-        return [line.split()[1] for line in self.lines if line.split()[0] == kind]
+    def told(self, event_type):
+        return [line.split()[1] for line in self.lines if line.split()[0] == event_type]
 
 
 def workers_at_work():
-    """The processes that do a run now, in clusters of this process: other tests may have theirs at the same time."""
+    """Processes that are doing a run in clusters of this process; other tests may have their own."""
     workers, parents = [], {}
     for path in Path("/proc").glob("[0-9]*"):
         try:

@@ -75,7 +75,7 @@ def test_a_run_taken_up_again_counts_on_from_its_newest_checkpoint(store):
         saved(run, [1, 2, 3, 4, 5])
     again = store.get(CONFIG)
     with again.claim():
-        saved(again, [6])  # the first of a process is flushed, and is newer than the slots
+        saved(again, [6])  # the first checkpoint of a process is flushed, and newer than the slots
         assert loaded_epoch(store.get(CONFIG)) == 6
         saved(again, [7])
         assert loaded_epoch(store.get(CONFIG)) == 7

@@ -18,7 +18,7 @@ from tests.lab.jobs.finished_runs import CONFIG, finished, names
 
 
 def in_a_fork(act):
-    """The exit code of a process that does this and no more, and the FileError it met."""
+    """Exit code of a process that only does this, and its FileError."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         try:
@@ -73,7 +73,7 @@ def test_a_folder_that_may_not_be_written_is_named_and_can_be_read():
 
 
 def dying_at(line, act):
-    """Whether a process that does this dies at the so-many-th line of the code that writes, without cleaning up."""
+    """True if a process that does this dies at this line of the writing code, without cleaning up."""
     left = [line]
 
     def trace(frame, event, argument):

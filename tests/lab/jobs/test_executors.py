@@ -18,19 +18,19 @@ from tests.lab.jobs import toy_runs
 from tests.patience import PATIENCE
 
 
-def kinds(events, config):
-    return [event.kind for event in events if event.config == config]
+def types(events, config):
+    return [event.type for event in events if event.config == config]
 
 
 def test_records_come_in_the_order_of_the_configs_and_events_as_they_happen(store):
     grid, events = Grid.product({"epochs": 2, "seconds": 0}, seed=[3, 1, 2]), []
     records = execute(grid, toy_runs.train, store, on_event=events.append)
     assert [record["config"] for record in records] == list(grid)
-    assert kinds(events, grid[0]) == ["started", "progress", "progress", "finished"]
+    assert types(events, grid[0]) == ["started", "progress", "progress", "finished"]
     assert events[2].progress == {"epoch": 2, "epochs": 2}
     events.clear()
     assert execute(grid, toy_runs.fragile, store, on_event=events.append) == records
-    assert [(event.kind, event.config) for event in events] == [("skipped", config) for config in grid]
+    assert [(event.type, event.config) for event in events] == [("skipped", config) for config in grid]
 
 
 def test_a_failing_run_is_named_and_does_not_stop_the_others(store):
@@ -102,7 +102,7 @@ def test_a_busy_run_is_waited_for_and_told_once(store, is_finished_by_the_other)
 
         def notice(event):
             events.append(event)
-            if event.kind == "finished" and event.config == grid[2]:
+            if event.type == "finished" and event.config == grid[2]:
                 if is_finished_by_the_other:
                     other.finish({"metrics": {"by": "other"}})
                 claim.close()
@@ -110,7 +110,7 @@ def test_a_busy_run_is_waited_for_and_told_once(store, is_finished_by_the_other)
         records = execute(grid, toy_runs.train, store, on_event=notice)
     assert ("by" in records[0]["metrics"]) == is_finished_by_the_other
     last = ["skipped"] if is_finished_by_the_other else ["started", "progress", "finished"]
-    assert kinds(events, grid[0]) == ["busy", *last]
+    assert types(events, grid[0]) == ["busy", *last]
 
 
 def test_an_interrupt_leaves_the_run_resumable_and_free(store):
@@ -151,9 +151,9 @@ def test_a_pool_survives_the_death_of_a_worker_and_resumes_its_run(store, monkey
     assert (store.get(died.config).path / "failure.txt").read_text() == "the worker died (signal 9, SIGKILL)\n"
     assert raised.config == grid[1]
     assert "ArithmeticError: diverged at seed 1" in raised.error
-    assert kinds(events, grid[0]) == ["started", "failed"]
+    assert types(events, grid[0]) == ["started", "failed"]
     for config in grid[2:]:
-        assert kinds(events, config) == ["started", *["progress"] * 8, "finished"]
+        assert types(events, config) == ["started", *["progress"] * 8, "finished"]
     assert store.get(grid[2]).record()["threads"] * 2 <= max(2, available_cores())
     assert "OMP_NUM_THREADS" not in os.environ
 

@@ -42,7 +42,7 @@ def assert_all_is_whole(grid, store):
 
 @pytest.mark.slow
 def test_a_grid_killed_at_twenty_instants_ends_as_one_left_in_peace(tmp_path, store):
-    instants, kills, epochs = random.Random(0), 20, 200  # more work than fits between the kills on a fast machine
+    instants, kills, epochs = random.Random(0), 20, 200  # more work than a fast machine does between the kills
     grid = toy_runs.grid(6, epochs=epochs)
     for kill in range(kills):
         driver = Driver(grid, store, ProcessPool(2))
@@ -81,10 +81,10 @@ def test_two_drivers_do_every_run_once(store, executors):
     drivers = [Driver(grid, store, executor) for executor in executors]
     assert [driver.join() for driver in drivers] == [0, 0]
     events = [driver.events() for driver in drivers]
-    finished = [name for told in events for kind, name in told if kind == "finished"]
+    finished = [name for told in events for event, name in told if event == "finished"]
     assert sorted(finished) == sorted(store.get(config).hash for config in grid)
     for told in events:
-        assert len([kind for kind, _ in told if kind in ("finished", "skipped")]) == len(grid)
+        assert len([event for event, _ in told if event in ("finished", "skipped")]) == len(grid)
     assert [toy_runs.epochs_trained(store.get(config)) for config in grid] == [list(range(20))] * 6
     for config in grid:
         store.get(config).verify()
@@ -93,14 +93,14 @@ def test_two_drivers_do_every_run_once(store, executors):
 @pytest.mark.parametrize(
     ("number", "group"),
     [
-        (signal.SIGINT, True),  # as Ctrl-C in a terminal does
+        (signal.SIGINT, True),  # like Ctrl-C in a terminal
         pytest.param(signal.SIGINT, False, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, False, marks=pytest.mark.slow),
     ],
 )
 def test_the_end_of_the_driver_is_the_end_of_its_workers(store, number, group):
-    # Quiet, so that no worker finds out by having no one to report to.
+    # Quiet, so that no worker notices by a failed report.
     grid = toy_runs.grid(3, epochs=100_000, is_quiet=True)
     driver = Driver(grid, store, ProcessPool(2))
     assert driver.wait_for("started")
@@ -108,7 +108,7 @@ def test_the_end_of_the_driver_is_the_end_of_its_workers(store, number, group):
     driver.signal(number, group=group)
     assert driver.join(SOON) == (INTERRUPTED if number == signal.SIGINT else -number)
     driver.wait_for_all(SOON)
-    assert "failed" not in {kind for kind, _ in driver.events()}
+    assert "failed" not in {event for event, _ in driver.events()}
     assert grid.plan(store).resumable
     assert_all_is_whole(grid, store)
     with store.get(grid[0]).claim() as is_ours:
@@ -128,5 +128,5 @@ def test_a_killed_owner_frees_its_run(store):
     driver.join()
     events = []
     execute(grid, toy_runs.train, store, on_event=events.append)
-    assert events[0].kind == "started"
+    assert events[0].type == "started"
     assert events[1].progress["epoch"] > 1

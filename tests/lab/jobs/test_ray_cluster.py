@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes: what dies costs nothing that was finished, and no bit of a result."""
+"""A real Ray cluster of two nodes: deaths lose no finished run and change no bit of a result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cluster():
 
 
 def are_quiet():
-    """Whether no worker does a run for two seconds: one that is just starting does not show yet."""
+    """True if no worker does a run for two seconds: a starting one does not show yet."""
     for _ in range(20):
         if workers_at_work():
             return False
@@ -46,7 +46,7 @@ def are_quiet():
 
 @pytest.fixture(scope="module")
 def connected(cluster):
-    """This process as a driver, for tests that need not kill it: its workers are kept, and import torch once."""
+    """This process as a driver, for tests that do not kill it: its workers are kept and import torch once."""
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
     yield cluster
     ray.shutdown()
@@ -54,13 +54,13 @@ def connected(cluster):
 
 @pytest.fixture(autouse=True)
 def _no_remains(store):
-    """Runs that fail on a worker which ships leave their checkpoints on its machine."""
+    """Remove checkpoints that failed runs of shipping workers leave on this machine."""
     yield
     shutil.rmtree(local_store(store.folder), ignore_errors=True)
 
 
 def undisturbed(grid, folder, train=toy_runs.train):
-    """The records of the same runs, done one after another with as many threads as a worker of the cluster has."""
+    """Records of the same runs, done one after another with as many threads as a worker has."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -87,8 +87,8 @@ def test_runs_in_a_cluster_end_as_those_done_one_by_one(tmp_path, store, shared)
     assert results(records) == results(undisturbed(grid, tmp_path))
     assert_same_bits(grid, store, Store(tmp_path / "alone"))
     for config in grid:
-        kinds = [event.kind for event in told if event.config == config]
-        assert kinds == ["started", *["progress"] * 4, "finished"]
+        types = [event.type for event in told if event.config == config]
+        assert types == ["started", *["progress"] * 4, "finished"]
         assert toy_runs.epochs_trained(store.get(config)) == [0, 1, 2, 3]
     assert not list(store.folder.glob(".*")), "the driver left its marker"
     assert execute(grid, toy_runs.fragile, store, executor=executor) == records
@@ -112,7 +112,7 @@ def test_a_run_that_fails_is_explained_beside_it_and_does_not_stop_the_others(st
     assert [store.get(config).is_finished for config in grid] == [False, True, False, True]
     path = store.get(grid[0]).path / "failure.txt"
     assert f"kept in {path}" in str(caught.value)
-    for words in ("ArithmeticError: diverged at seed 0", "toy_runs.py", "process", "what it printed: "):
+    for words in ("ArithmeticError: diverged at seed 0", "toy_runs.py", "process", "output in "):
         assert words in path.read_text()
     execute(grid[:1], toy_runs.train, store, executor=RayCluster(shared_store=shared))
     assert not path.exists()
@@ -136,18 +136,18 @@ def test_a_worker_killed_and_a_node_killed_cost_only_their_unfinished_runs(tmp_p
 
     def notice(event):
         told.append(event)
-        if event.kind == "progress" and event.progress["epoch"] == 5 and not killed:
+        if event.type == "progress" and event.progress["epoch"] == 5 and not killed:
             killed.add("worker")
             os.kill(workers_at_work()[0], signal.SIGKILL)
-        if event.kind == "finished" and "node" not in killed:
+        if event.type == "finished" and "node" not in killed:
             killed.add("node")
             threading.Thread(target=connected.remove_node, args=(node,), kwargs={"allow_graceful": False}).start()
 
     records = execute(grid, toy_runs.train, store, executor=RayCluster(), on_event=notice)
     assert killed == {"worker", "node"}
     assert results(records) == results(undisturbed(grid, tmp_path))
-    assert sorted(event.hash for event in told if event.kind == "finished") == sorted(store.get(c).hash for c in grid)
-    for config in grid:  # from their checkpoints: at most the epoch that was under way is done twice
+    assert sorted(event.hash for event in told if event.type == "finished") == sorted(store.get(c).hash for c in grid)
+    for config in grid:  # from their checkpoints: at most the current epoch is repeated
         assert len(toy_runs.epochs_trained(store.get(config))) <= 20 + len(killed)
 
 
@@ -210,13 +210,13 @@ def test_workers_that_do_not_see_the_disk_of_the_store_ship_their_results(tmp_pa
 
 
 @pytest.mark.parametrize(("share", "at_once"), [(0.5, 2), (1.0, 1)])
-def test_runs_with_a_share_of_a_gpu_are_packed_on_the_machine_that_has_one(tmp_path, connected, store, share, at_once):
-    """Ray counts GPUs by what a node is said to have; these runs use none, so any machine can try."""
+def test_runs_with_a_share_of_a_gpu_share_the_machine_that_has_one(tmp_path, connected, store, share, at_once):
+    """Ray counts the GPUs that a node declares; these runs use none, so any machine can run this."""
     node = connected.add_node(**SMALL | {"num_cpus": 4, "num_gpus": 1})
     grid, told = toy_runs.grid(4, epochs=10, seconds=0.05), []
     records = execute(grid, toy_runs.train, store, executor=RayCluster(gpus_per_run=share), on_event=told.append)
     connected.remove_node(node)
-    changes = [{"started": 1, "finished": -1}.get(event.kind, 0) for event in told]
+    changes = [{"started": 1, "finished": -1}.get(event.type, 0) for event in told]
     assert max(accumulate(changes)) == at_once
     assert results(records) == results(undisturbed(grid, tmp_path))
 
@@ -228,7 +228,7 @@ def test_two_runs_share_a_gpu(tmp_path, store):
     told = []
     executor = RayCluster(gpus_per_run=0.5)
     records = execute(grid, run, store, executor=executor, on_event=told.append)
-    kinds = [event.kind for event in told if event.kind in ("started", "finished")]
-    assert kinds[:2] == ["started", "started"], "one waited for the other"
+    types = [event.type for event in told if event.type in ("started", "finished")]
+    assert types[:2] == ["started", "started"], "one waited for the other"
     alone = execute(grid, run, Store(tmp_path / "alone"), executor=ConcurrentRuns(1))
     assert [record["losses"] for record in records] == [record["losses"] for record in alone]

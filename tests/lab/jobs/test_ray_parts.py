@@ -21,7 +21,7 @@ from tests.lab.jobs import toy_runs
 
 @pytest.fixture
 def finished(tmp_path):
-    """A finished run in a store elsewhere."""
+    """A finished run in another store."""
     elsewhere = Store(tmp_path / "elsewhere")
     execute(toy_runs.grid(1, epochs=2), toy_runs.train, elsewhere)
     return elsewhere.get(toy_runs.grid(1, epochs=2)[0])
@@ -46,9 +46,9 @@ def test_without_ray_the_message_says_what_to_install(store, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_concurrent": 0}, "at least 1 run at a time, got 0"),
-        ({"gpus_per_run": -1}, "share of a GPU, 0 or more, for each run, got -1"),
-        ({"cpus_per_run": 0}, "some cores and 0 or more retries for each run, got 0, 3"),
+        ({"max_concurrent": 0}, "max_concurrent of at least 1, got 0"),
+        ({"gpus_per_run": -1}, "gpus_per_run not below 0, got -1"),
+        ({"cpus_per_run": 0}, "cpus_per_run above 0 and retries not below 0, got 0, 3"),
         ({"retries": -1}, "got 1, -1"),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_worker_that_does_not_see_the_store_says_so(store):
 def test_a_worker_that_ships_keeps_nothing_behind(store, tmp_path, monkeypatch):
     monkeypatch.setattr(node.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     _, *events, shipment = node.messages(order(store, None))
-    assert [event.kind for event in events] == ["started", "progress", "progress"]
+    assert [event.type for event in events] == ["started", "progress", "progress"]
     assert set(shipment.files) == {"logits.safetensors", toy_runs.EPOCHS_LOG}
     assert not list(node.local_store(store.folder).iterdir())
     assert not store.folder.exists()
@@ -97,5 +97,5 @@ def test_a_worker_that_ships_keeps_nothing_behind(store, tmp_path, monkeypatch):
 def test_a_run_that_cannot_be_imported_is_a_failure(store):
     unreadable = dataclasses.replace(order(store, None), job=b"cno_such_module\nrun\n.")
     _, event = node.messages(unreadable)
-    assert event.kind == "failed"
+    assert event.type == "failed"
     assert "No module named 'no_such_module'" in event.error

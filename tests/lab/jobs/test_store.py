@@ -23,7 +23,7 @@ def test_a_finished_run_is_read_as_it_was_written(store):
     run.verify()
 
 
-def test_a_checkpoint_holds_tensors_of_every_kind_and_state(store):
+def test_a_checkpoint_holds_tensors_of_every_dtype_and_state(store):
     run = store.get(CONFIG)
     tied = torch.randn(3, 2)
     image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
@@ -103,6 +103,6 @@ def test_without_fcntl_a_warning_says_what_is_lost(store, monkeypatch):
         assert is_ours
 
 
-def test_records_are_strict_json_for_other_programs(store):
+def test_records_are_strict_json_for_other_tools(store):
     text = (finished(store).path / "record.json").read_text()
     assert json.loads(text, parse_constant=pytest.fail)["config"] == CONFIG

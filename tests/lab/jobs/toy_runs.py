@@ -1,4 +1,4 @@
-"""Runs that take no time to speak of and show what was done."""
+"""Very short runs that show what was done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPOCHS_LOG = "epochs.log"
 
 
 def train(config, folder, report):
-    """A deterministic walk of a small tensor; each epoch leaves a line, so that work done twice is seen."""
+    """A deterministic walk of a small tensor; each epoch writes a line, so that repeated work shows."""
     checkpoint = folder.load_checkpoint()
     tensors, state = checkpoint or ({"weights": torch.full((64,), float(config["seed"]))}, {"epoch": 0, "losses": []})
     weights, losses = tensors["weights"], state["losses"]
@@ -43,7 +43,7 @@ def epochs_trained(folder):
 
 
 def fragile(config, folder, report):
-    """Ends as its config says: an exception, sys.exit, a killed process, one that leaves a child behind, or well."""
+    """Ends as its config says: by an exception, sys.exit, a kill, with a child left behind, or normally."""
     if config["how"] == "raise":
         raise ArithmeticError(f"diverged at seed {config['seed']}")
     if config["how"] == "exit":
@@ -61,7 +61,7 @@ def fragile(config, folder, report):
 
 
 def threads(config, folder, report):
-    """How many this one would compute with."""
+    """Number of threads that this run computes with."""
     return {"threads": torch.get_num_threads()}
 
 

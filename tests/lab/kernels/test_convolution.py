@@ -1,4 +1,4 @@
-"""Convolutions by our kernels, by Triton's interpreter, against PyTorch in float64."""
+"""Convolution kernels in Triton's interpreter, against PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def _nothing_is_dropped(monkeypatch):
     monkeypatch.setattr(fused_convolution, "DROPPED", 0)
 
 
-HALF, SINGLE = torch.float16, torch.float32  # the interpreter multiplies no bfloat16, and float32 without rounding
+HALF, SINGLE = (
+    torch.float16,
+    torch.float32,
+)  # the interpreter has no bfloat16 products, and does not round float32
 # images, inputs, outputs, side, size of the kernel, stride
 SHAPES = [
     (3, 64, 64, 8, 3, 1),
@@ -46,7 +49,7 @@ WIDE = [
 
 
 def made(images, inputs, outputs, side, size, stride, dtype=HALF):
-    """A layer, images that want a gradient but where they are the first, and the gradient of the output."""
+    """A layer, its images (with a gradient unless it is the stem), and the output gradient."""
     generator = torch.Generator().manual_seed(0)
     layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     nn.init.normal_(layer.weight, std=0.05, generator=generator)
@@ -69,8 +72,8 @@ def test_values_and_gradients_are_those_of_pytorch(shape, dtype):
     exact = nn.functional.conv2d(exact_x, weight, stride=layer.stride, padding=layer.padding)
     exact.backward(gradient.double())
     pairs = [(y, exact), (layer.weight.grad, weight.grad)] + [(x.grad, exact_x.grad)] * x.requires_grad
-    for found, wanted in pairs:
-        assert (found.double() - wanted).norm() < (5e-4 if dtype == HALF else 1e-6) * wanted.norm()
+    for result, wanted in pairs:
+        assert (result.double() - wanted).norm() < (5e-4 if dtype == HALF else 1e-6) * wanted.norm()
 
 
 def test_two_tiles_have_room_for_all_channels():
@@ -91,7 +94,7 @@ def test_the_norm_behind_it_is_measured_on_the_way(shape, monkeypatch):
     layer, x, _ = made(*shape)
     with torch.no_grad():
         layer.weight[0] = 0.2
-        x.add_(10)  # a mean that is large beside the deviation
+        x.add_(10)  # a mean that is large relative to the deviation
     ours, theirs = nn.BatchNorm2d(layer.out_channels), nn.BatchNorm2d(layer.out_channels).double()
     y, (mean, scale) = fused_convolution.fused_convolution(layer, x, ours)
     theirs(y.detach().double())
@@ -191,9 +194,9 @@ def compiled(name, types, **constants):
 
 
 def by_boxes(name, types, **constants):
-    found = compiled(name, types, **constants)
-    assert "wgmma.mma_async" in found["ptx"] and "cp.async.bulk" in found["ptx"]
-    assert "ttg.local_load" not in found["ttgir"]  # from shared memory, not by way of registers
+    result = compiled(name, types, **constants)
+    assert "wgmma.mma_async" in result["ptx"] and "cp.async.bulk" in result["ptx"]
+    assert "ttg.local_load" not in result["ttgir"]  # from shared memory, not by way of registers
 
 
 box, apart, matrix = ("tensordesc<bf16[%s]>" % size for size in ("1, 8, 16, 64", "1, 8, 1, 16, 64", "64, 64"))

@@ -1,4 +1,4 @@
-"""Convolutions by our kernels on a real GPU: as exact as cuDNN's, the same bits every time, in graphs too."""
+"""Convolution kernels on a real GPU: as accurate as cuDNN, the same bits every time, also in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orthograd.lab.kernels.layers import convolved
 from orthograd.lab.networks import resnet18, resnet50, wide_resnet28_10
 
 HAS_BOXES = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
-pytestmark = pytest.mark.skipif(not HAS_BOXES, reason="needs a CUDA device of the Hopper kind")
+pytestmark = pytest.mark.skipif(not HAS_BOXES, reason="needs a CUDA device of the Hopper generation")
 EXACT = {torch.bfloat16: 2.5e-3, torch.float32: 4e-4}
 """Rounding to bfloat16 alone makes 1.7e-3 of it, and that to TF32 what cuDNN's values are off by, 3e-4."""
 # images, inputs, outputs, side, size of the kernel, stride
@@ -78,8 +78,8 @@ def test_kernels_do_what_pytorch_does_in_float64(shape, dtype):
     y = functional.conv2d(exact_x, weight.requires_grad_(), stride=layer.stride, padding=layer.padding)
     y.backward(gradient.double())
     back = backward_ways(layer, dtype)
-    found = zip(results(shape, dtype), [y.detach(), weight.grad, exact_x.grad], (True, *back[::-1]), strict=False)
-    for ours, exact in [pair for *pair, is_ours in found if is_ours]:  # of weights in TF32, cuDNN's are too small
+    result = zip(results(shape, dtype), [y.detach(), weight.grad, exact_x.grad], (True, *back[::-1]), strict=False)
+    for ours, exact in [pair for *pair, is_ours in result if is_ours]:  # cuDNN's weight gradients in TF32 are too small
         assert (ours.double() - exact).norm() < EXACT[dtype] * exact.norm()
         assert abs((ours.double() * exact).sum() / exact.square().sum() - 1) < 1e-4  # neither too small nor too large
 
@@ -115,13 +115,13 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps(shape):
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            found = gradients()
+            result = gradients()
         for _ in range(5):
-            for value in found:
+            for value in result:
                 value.zero_()
             graph.replay()
             stream.synchronize()
-            assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+            assert all(torch.equal(a, b) for a, b in zip(result, plain, strict=True))
 
 
 def test_tensors_that_begin_anywhere_are_left_to_pytorch_and_gradients_are_moved():
@@ -129,7 +129,7 @@ def test_tensors_that_begin_anywhere_are_left_to_pytorch_and_gradients_are_moved
     memory = torch.empty(x.numel() + 8, dtype=x.dtype, device="cuda")
 
     def moved(values):
-        """The same, beginning two bytes after a place that boxes may begin at."""
+        """The same values at an address two bytes after an aligned one."""
         place = memory[1 : 1 + values.numel()].view(values.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
         return place.copy_(values)
 

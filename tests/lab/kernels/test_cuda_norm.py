@@ -1,4 +1,4 @@
-"""Norms by our kernels on a real GPU: as exact as PyTorch's, the same bits every time, in graphs too."""
+"""Norm kernels on a real GPU: as accurate as PyTorch, the same bits every time, also in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SHAPES = [(64, 64, 32, 32), (64, 512, 4, 4), (64, 160, 32, 32), (8, 640, 8, 8), 
 
 
 def values(*shape, seed=0, dtype=torch.float32):
-    found = torch.randn(shape, device="cuda", generator=torch.Generator("cuda").manual_seed(seed)).add(1.0)
-    return found.to(dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
+    result = torch.randn(shape, device="cuda", generator=torch.Generator("cuda").manual_seed(seed)).add(1.0)
+    return result.to(dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
 
 
 def results(shape, dtype, *, is_sum, has_plus, kernels):
-    """All that comes out, and all gradients; by PyTorch in float64 if not by the kernels."""
+    """All outputs and gradients, by the kernels or by PyTorch in float64."""
     x, plus = values(*shape, dtype=dtype), values(*shape, seed=1, dtype=dtype) if has_plus else None
     norm, gradients = (
         nn.BatchNorm2d(shape[1]).cuda(),
@@ -37,15 +37,15 @@ def results(shape, dtype, *, is_sum, has_plus, kernels):
         x, plus = (None if each is None else each.detach().double().requires_grad_() for each in (x, plus))
         norm, gradients = norm.double(), [each.double() for each in gradients]
     assert is_norm_fused(norm, x) == kernels
-    if is_sum and not kernels:  # the kernels round the sum before they normalise it, which opens other ReLUs
+    if is_sum and not kernels:  # the kernels round the sum before they normalize it, which opens other ReLUs
         total = x if plus is None else x + plus
         total = total + (total.detach().to(dtype).double() - total.detach())
         ways = total, functional.relu(norm(total))
     else:
         ways = sum_norm_relu(norm, x, plus) if is_sum else norm_relu(norm, x, plus)
     torch.autograd.backward(ways, gradients)
-    found = [*ways, x.grad, norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var]
-    return [value.detach() for value in found + ([] if plus is None else [plus.grad])]
+    result = [*ways, x.grad, norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var]
+    return [value.detach() for value in result + ([] if plus is None else [plus.grad])]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -54,18 +54,18 @@ def results(shape, dtype, *, is_sum, has_plus, kernels):
 @pytest.mark.parametrize("has_plus", [False, True])
 def test_kernels_do_what_pytorch_does_in_float64(shape, dtype, is_sum, has_plus):
     given = {"is_sum": is_sum, "has_plus": has_plus}
-    found, wanted = (results(shape, dtype, **given, kernels=kernels) for kernels in (True, False))
-    assert_alike(found, wanted, dtype)
+    result, wanted = (results(shape, dtype, **given, kernels=kernels) for kernels in (True, False))
+    assert_alike(result, wanted, dtype)
 
 
-def assert_alike(found, wanted, dtype):
+def assert_alike(result, wanted, dtype):
     tolerance = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
-    for ours, exact in zip(found, wanted, strict=True):
+    for ours, exact in zip(result, wanted, strict=True):
         assert (ours.double() - exact).norm() <= tolerance * exact.norm()
 
 
 def seasoned(norm):
-    """With statistics and a line of its own, to be evaluated on them."""
+    """A norm in eval mode with random statistics, weight and bias."""
     generator = torch.Generator("cuda").manual_seed(4)
     for given, low, high in ((norm.running_mean, 0, 2), (norm.running_var, 0.1, 2), (norm.weight, 0.5, 2)):
         nn.init.uniform_(given, low, high, generator=generator)
@@ -75,29 +75,29 @@ def seasoned(norm):
 
 @pytest.mark.parametrize("shape", [*SHAPES, (3, 40, 5, 7)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", ["norm", "relu", "sum"])
+@pytest.mark.parametrize("form", ["norm", "relu", "sum"])
 @pytest.mark.parametrize("has_plus", [False, True])
 @torch.no_grad()
-def test_norms_that_are_evaluated_do_what_pytorch_does_in_float64(shape, dtype, kind, has_plus):
+def test_norms_that_are_evaluated_do_what_pytorch_does_in_float64(shape, dtype, form, has_plus):
     x, plus = values(*shape, dtype=dtype), values(*shape, seed=1, dtype=dtype) if has_plus else None
     norm = seasoned(nn.BatchNorm2d(shape[1]).cuda())
     before, exact = copy.deepcopy(norm.state_dict()), copy.deepcopy(norm).double()
     assert is_norm_fused(norm, x, plus)
-    if kind == "sum":
+    if form == "sum":
         total = x + plus if has_plus else x
-        found, y = sum_norm_relu(norm, x, plus)
-        assert torch.equal(found, total)
+        result, y = sum_norm_relu(norm, x, plus)
+        assert torch.equal(result, total)
         wanted = functional.relu(exact(total.double()))
     else:
-        y, _ = norm_relu(norm, x, plus, relu=kind == "relu")
+        y, _ = norm_relu(norm, x, plus, relu=form == "relu")
         wanted = exact(x.double()) + plus.double() if has_plus else exact(x.double())
-        wanted = functional.relu(wanted) if kind == "relu" else wanted
+        wanted = functional.relu(wanted) if form == "relu" else wanted
     assert_alike([y], [wanted], dtype)
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
 
 
-def watch(part, name, calls, monkeypatch):
-    """Note each call of a function."""
+def count_calls(part, name, calls, monkeypatch):
+    """Count calls of a function."""
     function = getattr(part, name)
     monkeypatch.setattr(part, name, lambda *given, **chosen: calls.append(name) or function(*given, **chosen))
 
@@ -115,7 +115,7 @@ def test_a_network_is_evaluated_as_near_to_float64_as_by_pytorch(network, name, 
     model(images)
     calls = []
     for part, name_of_it in ((fused_norm, "_evaluated"), (fused_convolution, "evaluated")):
-        watch(part, name_of_it, calls, monkeypatch)
+        count_calls(part, name_of_it, calls, monkeypatch)
     compute = forward(Config(device="cuda", precision=name), is_compiled=False)
     with GPU(name):
         ours = compute(model.eval(), images)
@@ -126,7 +126,7 @@ def test_a_network_is_evaluated_as_near_to_float64_as_by_pytorch(network, name, 
     assert len(calls) == len(norms)
     error = (theirs - exact).norm()
     assert (ours - exact).norm() <= 2 * error + 1e-5 * exact.norm()
-    assert error < 0.5 * exact.norm()  # of PyTorch in bfloat16, in a ResNet-50 before training, 0.28
+    assert error < 0.5 * exact.norm()  # PyTorch in bfloat16, in a ResNet-50 before training, has 0.28
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -152,9 +152,9 @@ def test_replays_of_a_graph_give_the_bits_of_plain_steps():
 
 @pytest.mark.parametrize("network", [resnet18, resnet50, wide_resnet28_10])
 def test_a_network_has_gradients_as_near_to_those_in_float64_as_pytorch_finds(network, monkeypatch):
-    """Where values are rounded, ReLUs open that should not: in ResNet-50 that alone moves gradients by some percent.
+    """Rounding opens ReLUs that should stay closed: in ResNet-50 this changes gradients by several percent.
 
-    How far differs by a factor of three between PyTorch's own layouts, channels first and last, on a CPU.
+    On a CPU, this change differs by a factor of three between PyTorch's own layouts, channels first and last.
     """
 
     def gradients(dtype):

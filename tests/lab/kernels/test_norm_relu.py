@@ -1,4 +1,4 @@
-"""Norms with their sums and ReLUs: our kernels, by Triton's interpreter, against PyTorch in float64."""
+"""Norms with sums and ReLUs: the kernels in Triton's interpreter, against PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orthograd.lab.networks import resnet18, wide_resnet28_10
 fused_norm = pytest.importorskip("orthograd.lab.kernels.fused_norm", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="by the interpreter; test_cuda_norm is for a GPU")
 
-KINDS = ["norm", "norm + x", "relu(norm)", "relu(norm + x)", "relu(norm) of a sum"]
+FORMS = ["norm", "norm + x", "relu(norm)", "relu(norm + x)", "relu(norm) of a sum"]
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def fused(monkeypatch):
 
 def values(*shape, seed=0, mean=0.0):
     generator = torch.Generator().manual_seed(seed)
-    found = torch.randn(shape, generator=generator).mul(2).add(mean)
-    return found.contiguous(memory_format=torch.channels_last).requires_grad_()
+    result = torch.randn(shape, generator=generator).mul(2).add(mean)
+    return result.contiguous(memory_format=torch.channels_last).requires_grad_()
 
 
 def made_norm(channels):
@@ -43,7 +43,7 @@ def made_norm(channels):
 
 
 def seasoned(norm):
-    """With statistics, to be evaluated on them."""
+    """A norm in eval mode with random statistics."""
     nn.init.normal_(norm.running_mean, 5.0, 0.5, generator=torch.Generator().manual_seed(3))
     nn.init.uniform_(norm.running_var, 0.1, 9.0, generator=torch.Generator().manual_seed(4))
     return norm.eval()
@@ -53,27 +53,27 @@ def exact(tensor):
     return None if tensor is None else tensor.detach().double().requires_grad_()
 
 
-def assert_alike(found, wanted, *, tolerance=2e-5):
+def assert_alike(result, wanted, *, tolerance=2e-5):
     for name, value in wanted.items():
-        error = (found[name].double() - value).norm() / value.norm()
+        error = (result[name].double() - value).norm() / value.norm()
         assert error < tolerance, (name, float(error))
 
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("shape", [(4, 64, 8, 8), (3, 16, 5, 5), (2, 160, 6, 6), (2, 40, 3, 3), (2, 64, 3, 1)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_values_gradients_and_statistics_are_those_of_pytorch(shape, kind):
-    x, plus = values(*shape, mean=5.0), values(*shape, seed=3) if "x" in kind or "sum" in kind else None
+@pytest.mark.parametrize("form", FORMS)
+def test_values_gradients_and_statistics_are_those_of_pytorch(shape, form):
+    x, plus = values(*shape, mean=5.0), values(*shape, seed=3) if "x" in form or "sum" in form else None
     norm, theirs = made_norm(shape[1]), made_norm(shape[1]).double()
     exact_x, exact_plus = exact(x), exact(plus)
-    if "sum" in kind:
+    if "sum" in form:
         ways = sum_norm_relu(norm, x, plus)
         total = exact_x + exact_plus
         wanted = total, functional.relu(theirs(total))
     else:
-        ways = norm_relu(norm, x, plus, relu="relu" in kind)
+        ways = norm_relu(norm, x, plus, relu="relu" in form)
         y = theirs(exact_x) if plus is None else theirs(exact_x) + exact_plus
-        wanted = (functional.relu(y) if "relu" in kind else y,) * 2
+        wanted = (functional.relu(y) if "relu" in form else y,) * 2
     gradients = values(*shape, seed=4).detach(), values(*shape, seed=5).detach()
     torch.autograd.backward(ways, gradients)
     torch.autograd.backward(
@@ -81,9 +81,9 @@ def test_values_gradients_and_statistics_are_those_of_pytorch(shape, kind):
     )
 
     def told(ways, x, plus, norm):
-        found = {"first": ways[0], "second": ways[1], "x": x.grad, "weight": norm.weight.grad, "bias": norm.bias.grad}
-        found |= {"mean": norm.running_mean, "variance": norm.running_var}
-        return found if plus is None else {**found, "plus": plus.grad}
+        result = {"first": ways[0], "second": ways[1], "x": x.grad, "weight": norm.weight.grad, "bias": norm.bias.grad}
+        result |= {"mean": norm.running_mean, "variance": norm.running_var}
+        return result if plus is None else {**result, "plus": plus.grad}
 
     assert_alike(told(ways, x, plus, norm), told(wanted, exact_x, exact_plus, theirs))
     assert norm.num_batches_tracked == 1
@@ -91,20 +91,20 @@ def test_values_gradients_and_statistics_are_those_of_pytorch(shape, kind):
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("shape", [(4, 64, 8, 8), (3, 16, 5, 5), (2, 160, 6, 6), (2, 40, 3, 3), (2, 64, 3, 1)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_network_that_is_evaluated_goes_by_running_statistics_and_leaves_them(shape, kind):
-    x, plus = values(*shape, mean=5.0), values(*shape, seed=3) if "x" in kind or "sum" in kind else None
+@pytest.mark.parametrize("form", FORMS)
+def test_a_network_that_is_evaluated_goes_by_running_statistics_and_leaves_them(shape, form):
+    x, plus = values(*shape, mean=5.0), values(*shape, seed=3) if "x" in form or "sum" in form else None
     norm = seasoned(made_norm(shape[1]))
     before, theirs = copy.deepcopy(norm.state_dict()), copy.deepcopy(norm).double()
     with torch.no_grad():
-        if "sum" in kind:
+        if "sum" in form:
             total, y = sum_norm_relu(norm, x, plus)
             assert torch.equal(total, x + plus)
             wanted = functional.relu(theirs(exact(x) + exact(plus)))
         else:
-            y = norm_relu(norm, x, plus, relu="relu" in kind)[1]
+            y = norm_relu(norm, x, plus, relu="relu" in form)[1]
             wanted = theirs(exact(x)) if plus is None else theirs(exact(x)) + exact(plus)
-            wanted = functional.relu(wanted) if "relu" in kind else wanted
+            wanted = functional.relu(wanted) if "relu" in form else wanted
     assert_alike({"y": y}, {"y": wanted})
     assert y.stride() == x.stride()
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
@@ -112,7 +112,7 @@ def test_a_network_that_is_evaluated_goes_by_running_statistics_and_leaves_them(
 
 
 @pytest.mark.usefixtures("fused")
-def test_a_sum_that_is_evaluated_is_rounded_before_it_is_normalised():
+def test_a_sum_that_is_evaluated_is_rounded_before_it_is_normalized():
     x, plus = (values(2, 64, 4, 4, seed=seed).detach().half() for seed in (0, 1))
     with torch.no_grad():
         total, y = sum_norm_relu(seasoned(made_norm(64)), x, plus)
@@ -157,7 +157,7 @@ def test_a_large_mean_does_not_drown_the_deviation():
 
 @pytest.mark.usefixtures("fused")
 def test_again_gives_the_same_bits():
-    """Thread blocks count to the last one; the next launch must find the counters at zero."""
+    """The last thread block resets the counters for the next launch."""
     norm, x = made_norm(160), values(4, 160, 8, 8)
     first, second = (norm_relu(norm, x)[0] for _ in range(2))
     assert torch.equal(first, second)
@@ -166,7 +166,7 @@ def test_again_gives_the_same_bits():
 
 @pytest.mark.usefixtures("fused")
 def test_what_is_not_a_number_is_not_hidden():
-    """A loss that stays finite while weights are lost would not end the run."""
+    """NaN must reach the loss, or training would continue with broken weights."""
     x = values(2, 16, 4, 4)
     with torch.no_grad():
         x[0, 3, 1, 1] = float("nan")
@@ -188,7 +188,7 @@ def test_what_is_not_a_number_is_not_hidden():
         ((2, 8, 3, 3), torch.bfloat16, True),
         ((2, 8, 3, 3), torch.float64, False),
         ((2, 7, 3, 3), torch.float32, False),  # another number of channels
-        ((1, 8, 1, 1), torch.float32, False),  # no deviation
+        ((1, 8, 1, 1), torch.float32, False),  # no standard deviation
         ((0, 8, 3, 3), torch.float32, False),
     ],
 )
@@ -223,7 +223,7 @@ def test_layers_one_by_one_are_the_layers_in_a_row():
 @pytest.mark.slow
 @pytest.mark.parametrize("network", [resnet18, wide_resnet28_10])
 def test_a_network_learns_the_same(network, monkeypatch):
-    found = {}
+    result = {}
     for is_fused in (False, True):
         torch.manual_seed(0)
         model = network((3, 16, 16), 10).to(memory_format=torch.channels_last)
@@ -234,8 +234,8 @@ def test_a_network_learns_the_same(network, monkeypatch):
         )
         images = torch.randn(4, 3, 16, 16).contiguous(memory_format=torch.channels_last)
         functional.cross_entropy(model(images), torch.arange(4)).backward()
-        found[is_fused] = {name: parameter.grad.double() for name, parameter in model.named_parameters()}
-    assert_alike(found[True], found[False], tolerance=0.02)  # a ReLU may open for one and not for the other
+        result[is_fused] = {name: parameter.grad.double() for name, parameter in model.named_parameters()}
+    assert_alike(result[True], result[False], tolerance=0.02)  # a ReLU may open for one and not for the other
 
 
 @pytest.mark.parametrize("network", [resnet18, wide_resnet28_10])
@@ -267,12 +267,12 @@ from orthograd.lab.kernels import norm_triton
 
 VALUES = "first second total values plus out output_gradient other_gradient beside input_gradient plus_gradient".split()
 SIZES = {"PARTS": 128, "ROWS": 32, "COLUMNS": 32}
-for kind in ("*bf16", "*fp32"):
-    names = "statistics_kernel", "normalise_kernel", "normalise_kernel, plain", "sums_kernel", "input_gradient_kernel"
+for dtype in ("*bf16", "*fp32"):
+    names = "statistics_kernel", "normalize_kernel", "normalize_kernel, plain", "sums_kernel", "input_gradient_kernel"
     for name in names:
         kernel, flag = getattr(norm_triton, name.split(",")[0]), "plain" not in name
         types = {argument: "*fp32" for argument in kernel.arg_names if argument.islower()}
-        types |= {argument: kind for argument in VALUES}
+        types |= {argument: dtype for argument in VALUES}
         types |= dict.fromkeys(("pixels", "channels", "stretches", "length"), "i32")
         types |= {"counters": "*i32", "epsilon": "fp32", "momentum": "fp32"}
         signature = {a: types[a] if a in types else "constexpr" for a in kernel.arg_names}

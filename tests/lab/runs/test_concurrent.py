@@ -1,4 +1,4 @@
-"""Runs side by side in threads: the executor for a GPU, which a CPU can try as well."""
+"""Concurrent runs in threads: the executor for a GPU, tested on a CPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.lab.jobs.test_kills import assert_all_is_whole, results
 
 @pytest.fixture
 def one_thread():
-    """As concurrent runs have it."""
+    """One CPU thread, as in concurrent runs."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -39,10 +39,10 @@ def test_concurrent_runs_end_as_those_done_one_by_one(tmp_path, store):
     told = []
     done = execute(grid, toy_runs.train, store, executor=ConcurrentRuns(3), on_event=told.append)
     assert results(done) == results(execute(grid, toy_runs.train, Store(tmp_path / "alone")))
-    kinds = [event.kind for event in told]
-    assert kinds.count("started") == kinds.count("finished") == 7
-    assert kinds.index("finished") > kinds.index("started") + 2  # several were started before one was finished
-    assert [event.kind for event in _again(grid, store)] == ["skipped"] * 7
+    types = [event.type for event in told]
+    assert types.count("started") == types.count("finished") == 7
+    assert types.index("finished") > types.index("started") + 2  # several were started before one was finished
+    assert [event.type for event in _again(grid, store)] == ["skipped"] * 7
 
 
 def _again(grid, store):
@@ -109,7 +109,7 @@ def test_what_evaluates_networks_is_ready_before_they_train(store, monkeypatch, 
 
     monkeypatch.setattr("orthograd.lab.runs.concurrent.prepare_prediction", prepare)
     grid = Grid(Config(seed=seed, device=device).as_dict() for seed in range(5))
-    expected = pytest.warns(UserWarning, match="not ready to evaluate.*will meet it") if ready else nullcontext()
+    expected = pytest.warns(UserWarning, match="could not prepare .*will meet it") if ready else nullcontext()
     with expected:
         assert len(execute(grid, epochs, store, executor=ConcurrentRuns(3))) == 5
     assert made == ready
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_p
         assert driver.wait_for(f"progress {config_hash(config)}")
     driver.signal(signal.SIGINT, group=False)
     assert driver.join(10) == INTERRUPTED
-    assert "failed" not in {kind for kind, _ in driver.events()}
+    assert "failed" not in {name for name, _ in driver.events()}
     assert_all_is_whole(grid, store)
     assert len(grid.plan(store).resumable) == 3
     assert Driver(grid, store, ConcurrentRuns(3)).join(30) == 0
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_p
 
 
 def test_the_number_of_runs_is_checked():
-    with pytest.raises(ValueError, match="at least 1 run at a time, got 0"):
+    with pytest.raises(ValueError, match="runs of at least 1, got 0"):
         ConcurrentRuns(0)
 
 

@@ -1,4 +1,4 @@
-"""What records say of predictions, computed in this process and in others."""
+"""Evaluation of predictions, in this process and in others."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def test_what_a_helper_cannot_do_is_done_here(path, predictions, capfd):
         assert helpers.evaluation(path) is None
 
 
-def test_an_answer_that_is_cut_short_is_none(path, predictions, monkeypatch):
+def test_a_result_that_is_cut_short_is_none(path, predictions, monkeypatch):
     with Helpers(1) as helpers:
-        monkeypatch.setattr(evaluation, "_answer", lambda helper, path: '{"metrics": {"clean"')
+        monkeypatch.setattr(evaluation, "_reply", lambda helper, path: '{"metrics": {"clean"')
         assert evaluation_by(helpers, path, predictions) == evaluation.evaluation(predictions)
         assert helpers.evaluation(path) is None
 

@@ -1,4 +1,4 @@
-"""What the draws of an epoch do to images, against the same done image by image."""
+"""The draws of an epoch applied to images, against the same done image by image."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_crop_and_both_directions_come_about_equally_often():
     assert abs(float(flips) - 4500) < 5 * (9000 / 4) ** 0.5
 
 
-def test_an_epoch_has_every_image_once_and_black_margins_are_black_before_normalisation():
+def test_an_epoch_has_every_image_once_and_black_margins_are_black_before_normalization():
     images = torch.full((32, 2, 8, 8), 255, dtype=torch.uint8)
     data = Dataset("white", images, torch.zeros(32).long(), images, torch.zeros(32).long(), 2, (0.5, 0.25), (0.25, 0.5))
     draws = Draws.of(CROPPED, METHODS["baseline"], 32, torch.Generator().manual_seed(0))
@@ -72,7 +72,7 @@ def in_bytes(*shape: int) -> Dataset:
 @pytest.mark.parametrize("augmentation", ["none", "crop_flip"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_one_launch_gives_the_same_bits(shape, augmentation, dtype):
-    """By Triton's interpreter where there is no GPU."""
+    """Uses Triton's interpreter without a GPU."""
     pytest.importorskip("triton")
     data, device = in_bytes(*shape), "cuda" if torch.cuda.is_available() else "cpu"
     images, config = data.train_images.to(device), dataclasses.replace(CROPPED, augmentation=augmentation)
@@ -87,8 +87,8 @@ def test_one_launch_gives_the_same_bits(shape, augmentation, dtype):
 
 def test_what_one_launch_cannot_do_has_no_table():
     class Squared(Dataset):
-        def normalised(self, images):
-            return super().normalised(images) ** 2
+        def normalized(self, images):
+            return super().normalized(images) ** 2
 
     data = in_bytes(4, 3, 8, 8)
     fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
@@ -113,9 +113,9 @@ from triton.compiler import ASTSource
 
 from orthograd.lab.kernels.crop_triton import crop_kernel
 
-for kind in ("*bf16", "*fp32"):
+for dtype in ("*bf16", "*fp32"):
     for crops in (True, False):
-        types = {"images": "*u8", "rows": "*i64", "table": kind, "out": kind}
+        types = {"images": "*u8", "rows": "*i64", "table": dtype, "out": dtype}
         types |= {"offsets": "*i64", "is_flipped": "*i1"} if crops else {}
         constants = {"CHANNELS": 3, "HEIGHT": 32, "WIDTH": 32, "MARGIN": 4, "CROPS": crops, "SIZE": 1024}
         signature = {argument: types.get(argument, "constexpr") for argument in crop_kernel.arg_names}

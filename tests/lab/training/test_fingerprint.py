@@ -1,4 +1,4 @@
-"""What a run notes of its data and network: all that changes them shows, and what rounding changes does not."""
+"""Fingerprints change with the data and the network, and not with rounding."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def network(*, width=4, dropout=0.1, momentum=0.1, activation=nn.ReLU, frozen=Fa
 
 
 def of(make=lambda shape, classes: network(), data=DATA, *, own="own"):
-    """The fingerprint of a network that a function makes; under another name nothing is remembered."""
+    """Fingerprint of a network function; another name avoids the cache."""
     globals()[own] = make
     return fingerprint(Config(model=f"{__name__}:{own}", dataset="few"), data)
 
@@ -51,12 +51,12 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_every_change_of_a_network_shows(change):
-    found = difference(of(own="before"), of(lambda *_: network(**change), own=f"after_{'_'.join(change)}"))
-    assert found.startswith("another network: ")
+    result = difference(of(own="before"), of(lambda *_: network(**change), own=f"after_{'_'.join(change)}"))
+    assert result.startswith("another network: ")
 
 
 def test_rounding_does_not_show():
-    """Another CPU or version of torch may round initial values and logits in another way."""
+    """Another CPU or version of torch may round initial values and logits differently."""
 
     def rounded(*_):
         model = network()
@@ -101,17 +101,17 @@ def test_networks_of_ours_have_one_that_a_record_can_keep(model):
     if model == "resnet18":
         images = torch.randint(256, (20, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
         data = Dataset("bytes", images, torch.arange(20) % 10, images, torch.arange(20) % 10, classes=10)
-    found = fingerprint(Config(model=model), data)
-    assert as_file(dict(found))
-    assert found["parameters"] == sum(each.numel() for each in MODELS[model](data.shape, 10).parameters())
-    assert difference(found, fingerprint(Config(model=model, seed=3, method="orthograd"), data)) == ""
+    result = fingerprint(Config(model=model), data)
+    assert as_file(dict(result))
+    assert result["parameters"] == sum(each.numel() for each in MODELS[model](data.shape, 10).parameters())
+    assert difference(result, fingerprint(Config(model=model, seed=3, method="orthograd"), data)) == ""
 
 
 def test_records_of_earlier_versions_are_compared_by_what_they_have():
-    found = of()
-    assert difference({}, found) == ""
-    assert difference({"parameters": found["parameters"]}, found) == ""
-    assert difference({"parameters": 7}, found) == f"another network: 7 parameters, and {found['parameters']:,}"
+    result = of()
+    assert difference({}, result) == ""
+    assert difference({"parameters": result["parameters"]}, result) == ""
+    assert difference({"parameters": 7}, result) == f"another network: 7 parameters, and {result['parameters']:,}"
 
 
 def test_a_network_that_begins_with_nan_is_refused():
@@ -182,6 +182,6 @@ def test_a_checkpoint_of_an_earlier_version_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"expected a checkpoint of this network, with .* got"):
         train(dataclasses.replace(config, model="cnn"), task, keeper=keeper)
     name = next(name for name in keeper.last[0] if name.endswith("bias"))
-    keeper.last[0][name] = keeper.last[0][name][:1]  # copying would broadcast it
+    keeper.last[0][name] = keeper.last[0][name][:1]  # copy_ would broadcast it
     with pytest.raises(ValueError, match=r"expected a checkpoint of this network, with .* got"):
         train(config, task, keeper=keeper)

@@ -1,4 +1,4 @@
-"""Methods: plain data that says what differs, and ⊥Grad confined to one layer type."""
+"""Methods as plain data, and ⊥Grad on one layer type only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_decays_is_a_layer_type():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_decay_can_be_spared_for_all_but_convolutions(optimizer):
+def test_decay_can_be_limited_to_convolutions(optimizer):
     network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
     for parameter in network.parameters():
         torch.nn.init.ones_(parameter).grad = torch.zeros_like(parameter)
@@ -43,17 +43,19 @@ def test_decay_can_be_spared_for_all_but_convolutions(optimizer):
     optimizer_of(config, network).step()
     chosen = {id(parameter) for parameter in parameters_of(network, "convolution")}
     assert len(chosen) < len(list(network.parameters()))
-    for parameter in network.parameters():  # without gradients, decay is all there is
+    for parameter in network.parameters():  # without gradients, only decay acts
         assert torch.equal(parameter, torch.full_like(parameter, 0.95 if id(parameter) in chosen else 1.0))
 
 
 @pytest.mark.parametrize("model", ["resnet18", "cnn_batchnorm"])
 def test_layer_types_are_disjoint_and_leave_nothing_of_a_resnet(model):
     network = MODELS[model]((3, 32, 32), 10)
-    kinds = {kind: {id(parameter) for parameter in parameters_of(network, kind)} for kind in LAYER_TYPES}
-    assert sum(map(len, kinds.values())) == len(set.union(*kinds.values()))
+    by_type = {
+        layer_type: {id(parameter) for parameter in parameters_of(network, layer_type)} for layer_type in LAYER_TYPES
+    }
+    assert sum(map(len, by_type.values())) == len(set.union(*by_type.values()))
     if model == "resnet18":
-        assert set.union(*kinds.values()) == {id(parameter) for parameter in network.parameters()}
+        assert set.union(*by_type.values()) == {id(parameter) for parameter in network.parameters()}
     assert all(parameter.ndim == 4 for parameter in parameters_of(network, "convolution"))
     assert [parameter.shape[0] for parameter in parameters_of(network, "head")] == [10, 10]
 
@@ -63,19 +65,19 @@ def test_what_a_network_lacks_is_named():
         parameters_of(MODELS["cnn"]((1, 8, 8), 10), "norm_weight")
 
 
-@pytest.mark.parametrize("kind", SELECTIONS)
-def test_orthograd_acts_on_that_kind_and_on_nothing_else(kind):
+@pytest.mark.parametrize("layer_type", SELECTIONS)
+def test_orthograd_acts_on_that_layer_type_and_on_nothing_else(layer_type):
     torch.manual_seed(0)
     network = MODELS["cnn_batchnorm"]((1, 8, 8), 10)
     for parameter in network.parameters():
-        torch.nn.init.normal_(parameter)  # zero shifts would have no direction
-    (name,) = (name for name, method in METHODS.items() if method.only == kind and method.orthogonal == {})
+        torch.nn.init.normal_(parameter)  # biases of zero would have no direction
+    (name,) = (name for name, method in METHODS.items() if method.only == layer_type and method.orthogonal == {})
     optimizer = optimizer_of(Config(method=name), network)
     torch.nn.functional.cross_entropy(network(torch.rand(16, 1, 8, 8)), torch.arange(16) % 10).backward()
     raw = {id(p): p.grad.clone() for p in network.parameters()}
     before = {id(p): p.detach().clone() for p in network.parameters()}
     optimizer.step()
-    chosen = {id(parameter) for parameter in parameters_of(network, kind)}
+    chosen = {id(parameter) for parameter in parameters_of(network, layer_type)}
     for parameter in network.parameters():
         is_changed = not torch.equal(parameter.grad, raw[id(parameter)])
         if id(parameter) not in chosen:

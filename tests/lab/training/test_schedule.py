@@ -1,4 +1,4 @@
-"""A learning rate that falls: as PyTorch has it, in runs that are stopped too, and unknown to configs without one."""
+"""The cosine schedule: as in PyTorch, also in resumed runs, and absent from configs without it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_epochs_are_taken_at_their_rates(monkeypatch):
     assert seen == [FALLING.rate_in(epoch) for epoch in range(4)]
     monkeypatch.undo()
     falling = train(FALLING, Task.of(FALLING))
-    assert falling.losses[0] == fixed.losses[0]  # of the first epoch, whose rate is the same
+    assert falling.losses[0] == fixed.losses[0]  # in the first epoch, whose rate is the same
     assert falling.losses[1:] != fixed.losses[1:]
 
 
@@ -53,7 +53,7 @@ def test_a_run_that_was_stopped_goes_on_at_its_rate(optimizer):
 
 
 def test_a_constant_rate_goes_without_saying():
-    """So that configs have the hashes that they had before there were schedules."""
+    """Configs without a schedule keep the hashes of older records."""
     assert "schedule" not in Config().as_dict()
     assert FALLING.as_dict()["schedule"] == "cosine"
     assert config_hash(Config().as_dict()) != config_hash(dataclasses.replace(Config(), schedule="cosine").as_dict())

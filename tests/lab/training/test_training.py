@@ -1,4 +1,4 @@
-"""A run: the same config gives the same bits, methods of a seed are pairs, and a run goes on where it stopped."""
+"""A run: the same config gives the same bits, runs of a seed are paired, and a run resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def weights(trained):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_the_same_config_gives_the_same_bits_whatever_the_state_of_the_world(method, optimizer):
-    model = "cnn_batchnorm"  # has layers of every kind that a method may act on
+    model = "cnn_batchnorm"  # has every layer type that a method may act on
     config = dataclasses.replace(QUICK, method=method, optimizer=optimizer, model=model, learning_rate=0.01)
     task = Task.of(config)
     first = train(config, task)
@@ -69,7 +69,7 @@ def test_the_same_config_gives_the_same_bits_whatever_the_state_of_the_world(met
     second = train(config, Task.of(config))
     assert torch.equal(weights(first), weights(second))
     assert first.losses == second.losses
-    assert torch.equal(torch.random.get_rng_state(), before)  # and leaves the world as it was
+    assert torch.equal(torch.random.get_rng_state(), before)  # and restores the global random state
 
 
 @pytest.mark.parametrize("method", ["baseline", "orthograd", "mixup"])

@@ -1,1 +1,1 @@
-"""What `orthograd bench` measures: ratios from interleaved runs; seconds of long work alone."""
+"""Measurements of `orthograd bench`: ratios from interleaved runs, and seconds of long work."""

@@ -1,4 +1,4 @@
-"""What measuring and repairing calibration costs, and how exact it is, beside what others do. All on the CPU."""
+"""Cost and accuracy of calibration metrics and calibrators, next to other implementations, on the CPU."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch.nn import functional
 from ...calibration import ALL, PAPER, Evaluation, TemperatureScaling, VectorScaling
 from .claim import Claim, Key, interleaved, ratios
 
-SPEED_REACH, DRIFT_REACH = 0.3, 1e-9
-EXCESS_REACH, TIME_REACH, VECTOR_REACH = 1e-12, 0.5, 3.0
+SPEED_TARGET, DRIFT_TARGET = 0.3, 1e-9
+EXCESS_TARGET, TIME_TARGET, VECTOR_TARGET = 1e-12, 0.5, 3.0
 FOUR = ("loss", "ece", "brier", "entropy")
 TEMPERATURES = (0.05, 0.2, 1.0, 3.0, 6.0, 20.0, 50.0)
 
@@ -23,7 +23,7 @@ Fit = Callable[[Tensor, Tensor], float]
 
 
 def metrics_cost(*, samples: int = 1_000_000, classes: int = 10, rounds: int = 7) -> list[Claim]:
-    """Seconds of an evaluation over those of `plain`."""
+    """Time of an evaluation over that of `plain`."""
     generator = torch.Generator().manual_seed(0)
     logits = 4 * torch.randn(samples, classes, generator=generator)
     labels = torch.randint(classes, (samples,), generator=generator)
@@ -39,14 +39,14 @@ def metrics_cost(*, samples: int = 1_000_000, classes: int = 10, rounds: int = 7
         return Key("metrics", part=part, setting=f"{samples:,} × {classes} logits", unit="time over plain torch")
 
     return [
-        Claim(key("loss, ECE, Brier score and entropy"), times["four"], SPEED_REACH, peers),
+        Claim(key("loss, ECE, Brier score and entropy"), times["four"], SPEED_TARGET, peers),
         Claim(key("the paper's ten"), times["ten"]),
         Claim(key(f"all {len(ALL)}"), times["all"]),
     ]
 
 
 def ece_drift(*, samples: int = 40_000_000) -> list[Claim]:
-    """How far the ECE is off where the confidence is 0.9 and the accuracy one half."""
+    """Error of the ECE for many samples of confidence 0.9 and accuracy 0.5."""
     batch = 2_000_000
     logits = torch.tensor([[9.0, 1.0]], dtype=torch.float64).log().expand(batch, 2)
     labels = torch.arange(batch) % 2
@@ -57,14 +57,14 @@ def ece_drift(*, samples: int = 40_000_000) -> list[Claim]:
         Claim(
             Key("|ECE − 0.4|", setting=f"{samples:,} samples of confidence 0.9 and accuracy 0.5"),
             abs(float(evaluation.compute().ece or 0) - 0.4),
-            DRIFT_REACH,
+            DRIFT_TARGET,
             {"sums in float32": abs(_float32_ece(samples) - 0.4)},
         )
     ]
 
 
 def temperature_excess(*, samples: int = 10_000) -> list[Claim]:
-    """Loss above that of the best temperature; the worst of several problems."""
+    """Loss above the minimum over temperatures; the worst of several problems."""
     worst: dict[str, float] = {}
     for temperature in TEMPERATURES:
         logits, labels = overconfident(temperature, samples)
@@ -73,11 +73,11 @@ def temperature_excess(*, samples: int = 10_000) -> list[Claim]:
             excess = _loss(logits, labels, 1 / torch.tensor(fit(logits, labels)).double()) - best
             worst[name] = max(worst.get(name, 0.0), float(excess))
     key = Key("loss above the minimum after fitting a temperature", setting=f"{samples:,} × 10, T from 0.05 to 50")
-    return [Claim(key, worst.pop("ours"), EXCESS_REACH, worst)]
+    return [Claim(key, worst.pop("ours"), EXCESS_TARGET, worst)]
 
 
 def temperature_time(*, samples: int = 10_000, rounds: int = 15) -> list[Claim]:
-    """Seconds of a fit over those of scikit-learn; none where that is missing."""
+    """Time of a temperature fit over that of scikit-learn; nothing if that is not installed."""
     peers = [name for name in _contenders() if name.startswith("scikit-learn")]
     if not peers:
         return []
@@ -85,11 +85,11 @@ def temperature_time(*, samples: int = 10_000, rounds: int = 15) -> list[Claim]:
     runs = {name: partial(fit, logits, labels) for name, fit in _contenders().items()}
     times = ratios(interleaved(runs, rounds=rounds, settle=lambda: None), peers[0])
     key = Key("fitting a temperature", setting=f"{samples:,} × 10, T = 3", unit=f"time over {peers[0]}'s")
-    return [Claim(key, times.pop("ours"), TIME_REACH, times)]
+    return [Claim(key, times.pop("ours"), TIME_TARGET, times)]
 
 
 def vector_time(*, samples: int = 10_000, classes: int = 1_000, rounds: int = 1) -> list[Claim]:
-    """Seconds of vector scaling with its certificate over those of torch's L-BFGS, which has none."""
+    """Time of vector scaling with its certificate over that of torch's L-BFGS, which has none."""
     logits, labels = overconfident(3.0, samples, classes)
     runs: dict[str, Callable[[], object]] = {
         "ours": lambda: VectorScaling().fit(logits, labels),
@@ -98,11 +98,11 @@ def vector_time(*, samples: int = 10_000, classes: int = 1_000, rounds: int = 1)
     }
     times = ratios(interleaved(runs, rounds=rounds, settle=lambda: None), "L-BFGS")
     key = Key("vector scaling", setting=f"{samples:,} × {classes:,}", unit="time over 100 steps of torch's L-BFGS")
-    return [Claim(key, times.pop("ours"), VECTOR_REACH, times)]
+    return [Claim(key, times.pop("ours"), VECTOR_TARGET, times)]
 
 
 def plain(logits: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-    """Loss, ECE, Brier score and entropy as one would write them down."""
+    """Loss, ECE, Brier score and entropy in plain torch."""
     log_probabilities = logits.log_softmax(1)
     probabilities = log_probabilities.exp()
     loss = functional.nll_loss(log_probabilities, labels)
@@ -114,7 +114,7 @@ def plain(logits: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
 
 
 def with_torchmetrics(logits: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-    """The ECE by torchmetrics, the rest by hand."""
+    """The ECE by torchmetrics, the rest in plain torch."""
     from torchmetrics.functional.classification import multiclass_calibration_error
 
     probabilities = logits.softmax(1)
@@ -141,7 +141,7 @@ def _float32_ece(samples: int) -> float:
 
 
 def overconfident(temperature: float, samples: int, classes: int = 10) -> tuple[Tensor, Tensor]:
-    """Logits whose softmax at a temperature is how their labels were drawn."""
+    """Logits that are calibrated at this temperature: their labels are drawn from that softmax."""
     generator = torch.Generator().manual_seed(0)
     calibrated = 3 * torch.randn(samples, classes, generator=generator, dtype=torch.float64)
     labels = torch.multinomial(calibrated.softmax(1), 1, generator=generator)[:, 0]
@@ -150,7 +150,7 @@ def overconfident(temperature: float, samples: int, classes: int = 10) -> tuple[
 
 def _contenders() -> dict[str, Fit]:
     contenders: dict[str, Fit] = {"ours": _ours, "L-BFGS as usually written": _lbfgs}
-    if find_spec("sklearn") is not None and version("scikit-learn") >= "1.8":  # it has none before
+    if find_spec("sklearn") is not None and version("scikit-learn") >= "1.8":  # earlier versions have none
         contenders[f"scikit-learn {version('scikit-learn')}"] = _scikit_learn
     return contenders
 
@@ -166,7 +166,7 @@ def _scikit_learn(logits: Tensor, labels: Tensor) -> float:
 
 
 def _lbfgs(logits: Tensor, labels: Tensor) -> float:
-    """The recipe that most repositories carry: start at 1.5, fifty steps of 0.01."""
+    """The usual recipe: start at 1.5, fifty L-BFGS steps at a learning rate of 0.01."""
     temperature = torch.full((1,), 1.5, dtype=logits.dtype, requires_grad=True)
     optimizer = torch.optim.LBFGS([temperature], lr=0.01, max_iter=50)
 
@@ -195,7 +195,7 @@ def _vector_lbfgs(logits: Tensor, labels: Tensor, *, steps: int) -> None:
 
 
 def _least_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """The minimum over 1/T by golden section: slow, and independent of every contender."""
+    """Minimal loss over 1/T by golden-section search: slow, and independent of all contenders."""
     low, high = torch.tensor(1e-3, dtype=torch.float64), torch.tensor(100.0, dtype=torch.float64)
     golden = (5**0.5 - 1) / 2
     while high / low > 1 + 1e-9:

@@ -1,4 +1,4 @@
-"""How long making CIFAR-10-C takes, and how long a network takes to predict it."""
+"""Time to make CIFAR-10-C, and time for a network to predict it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ CORRUPTION_TARGET, EVALUATION_TARGET = {"cpu": 300, "cuda": 30}, 5
 
 
 def corruption_time(device: torch.device) -> Iterator[Claim]:
-    """Seconds to corrupt the test images in all ways."""
+    """Seconds to make all corruptions of the test images."""
     images = noise(test=IMAGES).dataset.test_images.to(device)
     is_gpu = device.type == "cuda"
     if is_gpu:
-        corrupted(images)  # compiles, and fills caches
+        corrupted(images)  # compiles and fills caches
     else:
-        corruption.corrupt(images[:64], "frost", severity=1)  # decodes the photographs, once in a process
+        corruption.corrupt(images[:64], "frost", severity=1)  # decodes the photographs, once per process
     settle = torch.cuda.synchronize if is_gpu else lambda: None
     key = Key(CORRUPTION, setting=SETTING, device="GPU" if is_gpu else "CPU", unit="s")
     yield Claim(key, elapsed(lambda: corrupted(images), settle=settle), CORRUPTION_TARGET[device.type])
 
 
 def evaluation_time() -> Iterator[Claim]:
-    """Seconds for ResNet-18 on a GPU to predict all of these images."""
+    """Seconds for ResNet-18 on a GPU to predict all corrupted images."""
     device = torch.device("cuda")
     data = noise(test=IMAGES).dataset
     sets = corrupted(data.test_images.to(device))
@@ -56,7 +56,7 @@ def evaluation_time() -> Iterator[Claim]:
 
 
 def corrupted(images: Tensor) -> list[Tensor]:
-    """The images in all 15 × 5 ways."""
+    """The images under all 15 corruptions at 5 severities."""
     return [
         corruption.corrupt(images, name, severity=severity)
         for name in corruption.CORRUPTIONS

@@ -1,4 +1,4 @@
-"""A measured number with its key, its bound, and what others reach in the same run; and records of such numbers."""
+"""A measured number with its key, its target and the values of others in the same run; and records of these."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EPOCH, OVERHEAD = "epoch", "⊥Grad's epoch over SGD's"
 CONVOLUTIONS, KERNELS = "convolutions alone in an epoch", "kernels of a step"
 CORRUPTION, EVALUATION = "corruption", "evaluation on CIFAR-10-C"
 UPDATE_COSINE = "|cos(Δ, w)|"
-"""What keys are about that tables and plans look up in records."""
+"""Subjects of keys that tables and plans look up in records."""
 EPOCH_IMAGES = 5000
-"""In the epoch that is measured: a tenth of CIFAR-10."""
+"""Images in the measured epoch: a tenth of CIFAR-10."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a number is about. Parts that do not apply are empty; as text, the parts that do, in this order.
+    """Description of a number. Parts that do not apply are empty; its text has the others, in this order.
 
     >>> print(Key("step", model="ResNet-18", optimizer="AdamW"))
     step, ResNet-18, AdamW
@@ -61,8 +61,8 @@ class Key:
 class Claim:
     """A measured number.
 
-    ``target`` is the bound that the value must not pass, if there is one. ``others`` are values of our peers, or parts
-    of the value. ``ends`` are the lowest and the highest where it was measured several times.
+    ``target`` is the upper bound for the value, if any. ``others`` are values of other implementations, or parts of the
+    value. ``ends`` are the lowest and highest of several measurements.
     """
 
     key: Key
@@ -73,7 +73,7 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether the bound is kept; NaN keeps none."""
+        """True if the value is within the target; NaN is not."""
         return self.target is None or self.value <= self.target
 
     def as_row(self) -> Row:
@@ -103,7 +103,7 @@ def environment(device: torch.device) -> dict[str, str]:
 
 
 def write_record(path: Path, claims: Iterable[Claim], facts: Mapping[str, str]) -> None:
-    """Write claims and what they were measured on as JSON."""
+    """Write claims and the environment they were measured in as JSON."""
     record = {"environment": dict(facts), "claims": [claim.as_row() for claim in claims]}
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -119,7 +119,7 @@ def claims_about(path: Path, *whats: str) -> Iterator[Claim]:
 
 
 def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, settle: Callable[[], None]) -> Row:
-    """Median seconds of each contender. All take turns, so that a noisy machine is noisy for all of them."""
+    """Median seconds of each contender; they take turns, so that a noisy machine affects all alike."""
     for run in contenders.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
@@ -130,7 +130,7 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, 
 
 
 def elapsed(work: Callable[[], object], *, settle: Callable[[], None]) -> float:
-    """Seconds that the work takes; ``settle`` waits for what a device still has to do."""
+    """Seconds that the work takes; ``settle`` waits for the device."""
     settle()
     started = time.perf_counter()
     work()

@@ -1,4 +1,4 @@
-"""The convolutions of a step with nothing around them, ours or cuDNN's: what is left if all else took no time."""
+"""Time of a step's convolutions alone, by orthograd or cuDNN: the limit if all else took no time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Step = Callable[[], object]
 
 
 def convolutions_alone(config: Config, task: Task, *, size: int, only_cudnn: bool = False) -> float:
-    """Seconds for all products of convolutions in an epoch of a run, forward and backward, for so many concurrent runs.
+    """Seconds per run for all convolutions of an epoch, forward and backward, with ``size`` concurrent runs.
 
-    By our kernels where these train, if not all are to be cuDNN's. Full batches alone: the last, smaller one counts for
-    its images.
+    They use orthograd's kernels where training does, unless ``only_cudnn``. Only full batches are timed; the smaller
+    last one counts by its images.
     """
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     model = initial_model(config, task.dataset)
@@ -33,7 +33,7 @@ def convolutions_alone(config: Config, task: Task, *, size: int, only_cudnn: boo
 
 
 def operands(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, torch.Size, torch.Size]]:
-    """The convolutions of a network in the order of a forward pass, with the shapes of what goes in and comes out."""
+    """Convolutions of a network in the order of a forward pass, with their input and output shapes."""
     layers: list[tuple[nn.Conv2d, torch.Size, torch.Size]] = []
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -51,7 +51,7 @@ def operands(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, torch.Si
 def products(
     model: nn.Module, images: Tensor, dtype: torch.dtype, device: str, *, only_cudnn: bool = False
 ) -> Iterator[Step]:
-    """Each product of a step: forward in order, then backward in reverse, where the images need no gradient."""
+    """Each product of a step: forward in order, then backward in reverse; images get no gradient."""
     backward: list[Step] = []
     for layer, before, after in operands(model, images):
         x, w, gradient = (noise_of(shape, dtype, device) for shape in (before, layer.weight.shape, after))
@@ -64,14 +64,14 @@ def products(
 
 
 def by_us(layer: nn.Conv2d, x: Tensor, w: Tensor, gradient: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
-    """The product forward and those back, by our kernels."""
+    """Forward and backward product by orthograd's kernels."""
     from ..kernels.fused_convolution import gradients, values
 
     return partial(values, layer, x, w), partial(gradients, layer, gradient, x, w, wanted=wanted)
 
 
 def by_cudnn(layer: nn.Conv2d, x: Tensor, w: Tensor, gradient: Tensor, wanted: tuple[bool, bool]) -> tuple[Step, Step]:
-    """The same by cuDNN."""
+    """Forward and backward product by cuDNN."""
     form = [*layer.stride], [*layer.padding], [*layer.dilation], False, [0, 0], layer.groups
     by_torch = torch.ops.aten
     back = partial(by_torch.convolution_backward, gradient, x, w, None, *form, [*wanted, False])
@@ -84,7 +84,7 @@ def noise_of(shape: torch.Size, dtype: torch.dtype, device: str) -> Tensor:
 
 
 class Alone:
-    """The steps on a stream of their own, replayed from a graph, with the tensors that it reads."""
+    """Steps on a separate stream, replayed from a CUDA graph."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps, self._stream, self._graph = list(steps), torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -100,13 +100,13 @@ class Alone:
             step()
 
     def replay(self) -> None:
-        """Take them all once more."""
+        """Replay all steps once."""
         with torch.cuda.stream(self._stream):
             self._graph.replay()
 
 
 def seconds(runs: list[Alone]) -> float:
-    """For each run to take its steps once, all at once; the mean of some times."""
+    """Mean seconds for all runs to take their steps once, concurrently."""
     torch.cuda.synchronize()
     started = time.perf_counter()
     for _ in range(STEPS):

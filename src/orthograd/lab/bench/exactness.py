@@ -1,4 +1,4 @@
-"""How orthogonal to its weight the result is, how well its norm is kept, and what the optimizer makes of it."""
+"""Accuracy of ⊥Grad: orthogonality and norm of the projected gradient, and orthogonality of the update."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .step import available_peers
 
 ANGLE = 1e-6
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
-RESIDUAL_REACH, LENGTH_REACH = 1e-6, 1e-4
+RESIDUAL_TARGET, NORM_TARGET = 1e-6, 1e-4
 
 BASES: dict[str, Callable[[Any], optim.Optimizer]] = {
     "SGD": lambda p: optim.SGD(p, lr=0.1),
     "SGD, momentum 0.9": lambda p: optim.SGD(p, lr=0.1, momentum=0.9),
     "Adam": lambda p: optim.Adam(p, lr=1e-2),
 }
-UPDATE_REACH = 1e-3  # rounding of float32 weights leaves this much
+UPDATE_TARGET = 1e-3  # rounding of float32 weights alone gives this much
 
 
 def residuals(device: torch.device, *, sizes: tuple[int, ...] = SIZES, angle: float = ANGLE) -> list[Claim]:
-    """|cos(g⊥, w)| and |‖ĝ‖/‖g‖ − 1| in float32 where g is nearly parallel to w: the worst of the sizes.
+    """|cos(g⊥, w)| and |‖ĝ‖/‖g‖ − 1| in float32 for g nearly parallel to w, the hardest case: the worst of the sizes.
 
-    That is where it is hardest. Errors are measured in float64.
+    Errors are measured in float64.
     """
     errors: dict[str, list[tuple[float, float]]] = {"⊥Grad": []}
     for size in sizes:
@@ -37,25 +37,25 @@ def residuals(device: torch.device, *, sizes: tuple[int, ...] = SIZES, angle: fl
         errors["⊥Grad"].append(_errors(gradient, weight, None))
         for name in available_peers():
             errors.setdefault(name, []).append(_errors(gradient, weight, name))
-    cosines, lengths = ({name: max(e[i] for e in pairs) for name, pairs in errors.items()} for i in (0, 1))
+    cosines, norms = ({name: max(e[i] for e in pairs) for name, pairs in errors.items()} for i in (0, 1))
     key = partial(Key, precision="fp32", setting=f"angle {angle:g}")
     return [
-        Claim(key("|cos(g⊥, w)|"), cosines.pop("⊥Grad"), RESIDUAL_REACH, cosines),
-        Claim(key("|‖ĝ‖/‖g‖ − 1|"), lengths.pop("⊥Grad"), LENGTH_REACH, lengths),
+        Claim(key("|cos(g⊥, w)|"), cosines.pop("⊥Grad"), RESIDUAL_TARGET, cosines),
+        Claim(key("|‖ĝ‖/‖g‖ − 1|"), norms.pop("⊥Grad"), NORM_TARGET, norms),
     ]
 
 
 def update_cosines(*, steps: int = 100, seeds: int = 3) -> list[Claim]:
-    """Mean |cos(Δ, w)| of updates Δ over tensors and the first steps of a small classifier, where it learns fastest.
+    """Mean |cos(Δ, w)| of updates Δ over tensors and the first steps of a small classifier.
 
-    The paper's form makes the gradient orthogonal; momentum and Adam may undo that, so it has no bound to keep.
+    The paper projects the gradient. Momentum and Adam may undo that, so `project="gradient"` has no target.
     """
     claims = []
     for base, make in BASES.items():
         cosines = {project: _mean_cosine(make, project, steps, seeds) for project in (None, "gradient", "update")}
         key = Key(UPDATE_COSINE, optimizer=base, method='project="update"')
         others = {"no ⊥Grad": cosines[None], 'project="gradient"': cosines["gradient"]}
-        claims.append(Claim(key, cosines["update"], UPDATE_REACH, others))
+        claims.append(Claim(key, cosines["update"], UPDATE_TARGET, others))
     return claims
 
 
@@ -77,8 +77,8 @@ def _errors(gradient: Tensor, weight: Tensor, peer: str | None) -> tuple[float, 
         available_peers()[peer](optim.SGD([parameter], lr=0.0))()
     result, w = parameter.grad.double(), weight.double()
     cosine = (result @ w).abs() / (result.norm() * w.norm()).clamp_min(1e-300)
-    length = (result.norm() / gradient.double().norm() - 1).abs()
-    return float(cosine), float(length)
+    norm = (result.norm() / gradient.double().norm() - 1).abs()
+    return float(cosine), float(norm)
 
 
 def _mean_cosine(make: Callable[[Any], optim.Optimizer], project: str | None, steps: int, seeds: int) -> float:

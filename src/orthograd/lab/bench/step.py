@@ -1,6 +1,6 @@
-"""What ⊥Grad adds to an optimizer's step: time, memory and waits, beside what others do in the same run.
+"""Cost of ⊥Grad in an optimizer's step: time, memory and waits, next to other implementations in the same run.
 
-Only optimizers are measured: parameters have the shapes of networks that people train, and random gradients.
+Only optimizers are measured: parameters have the shapes of real networks, and random gradients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from ...optimizer import attach, orthogonalize_
 from .claim import Claim, Key, interleaved, ratios
 
-# The paper's optimizer, at a rate that turns the weights: each step has a gradient that is not orthogonal yet.
+# The paper's optimizer, at a rate that turns the weights, so that no step finds its gradient orthogonal already.
 RECIPE: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
 PAPER = "SGD, momentum, weight decay"
 # CPU: ≤ 2.0 over SGD. CUDA: ≤ 2 over torch's fused SGD, ≤ 2.2 inside a CUDA graph.
@@ -29,11 +29,11 @@ MEBIBYTE = 1 << 20
 Shape = tuple[int, ...]
 Make = Callable[[list[nn.Parameter]], Optimizer]
 Peer = Callable[[Optimizer], Callable[[], Any]]
-"""Makes the step of an optimizer a ⊥Grad step in its own way."""
+"""Turns an optimizer into a function that takes a ⊥Grad step with it."""
 
 
 def step_cost(device: torch.device, *, rounds: int = 15, networks: list[str] | None = None) -> list[Claim]:
-    """A step with ⊥Grad over the same step without, called from Python as in training."""
+    """Time of a step with ⊥Grad over the same step without it, called from Python as in training."""
     settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     claims = []
     for network in networks or list(NETWORKS):
@@ -47,7 +47,7 @@ def step_cost(device: torch.device, *, rounds: int = 15, networks: list[str] | N
 
 
 def graph_cost(*, rounds: int = 30, networks: list[str] | None = None) -> list[Claim]:
-    """The same with both steps captured in CUDA graphs, so that only the GPU's time counts."""
+    """`step_cost` with both steps captured in CUDA graphs, so that only GPU time counts."""
     device = torch.device("cuda")
     claims = []
     for network in networks or list(NETWORKS):
@@ -59,11 +59,11 @@ def graph_cost(*, rounds: int = 30, networks: list[str] | None = None) -> list[C
 
 
 def extra_memory(device: torch.device, *, networks: list[str] | None = None) -> list[Claim]:
-    """Peak of what is allocated during one projection beyond the gradients themselves, in MiB."""
+    """Peak memory allocated during one projection, beyond the gradients themselves, in MiB."""
     claims = []
     for network in networks or list(NETWORKS):
         made = parameters(NETWORKS[network](), device)
-        orthogonalize_(made)  # compiles what is to be compiled
+        orthogonalize_(made)  # compiles kernels
         ours = peak(device, partial(orthogonalize_, made))
         others = {name: peak(device, peer(SGD(made, lr=0.0))) for name, peer in available_peers().items()}
         claims.append(Claim(Key("extra memory", model=network, unit="MiB"), ours, 1.0, others))
@@ -71,7 +71,7 @@ def extra_memory(device: torch.device, *, networks: list[str] | None = None) -> 
 
 
 def synchronizations() -> list[Claim]:
-    """How often one step makes the host wait for the GPU."""
+    """Number of times that one step makes the host wait for the GPU."""
     device = torch.device("cuda")
 
     def ours(optimizer: Optimizer) -> Callable[[], Any]:
@@ -86,7 +86,7 @@ def synchronizations() -> list[Claim]:
 
 
 def bases(device: torch.device) -> dict[str, Make]:
-    """The base optimizers, each in the form that is fastest on the device."""
+    """Base optimizers, each in its fastest implementation for the device."""
     form: dict[str, Any] = {"fused": True} if device.type == "cuda" else {"foreach": True}
     return {
         PAPER: lambda p: SGD(p, **RECIPE, **form),
@@ -96,7 +96,7 @@ def bases(device: torch.device) -> dict[str, Make]:
 
 
 def per_tensor_loop(optimizer: Optimizer) -> Callable[[], Any]:
-    """The published style: a loop over tensors, a handful of operations and temporaries for each."""
+    """⊥Grad as usually published: a loop over tensors, with several operations and temporaries each."""
 
     @torch.no_grad()
     def step() -> None:
@@ -111,7 +111,7 @@ def per_tensor_loop(optimizer: Optimizer) -> Callable[[], Any]:
 
 
 def pytorch_optimizer(optimizer: Optimizer) -> Callable[[], Any]:
-    """OrthoGrad of the package of that name."""
+    """OrthoGrad of the package `pytorch_optimizer`."""
     from pytorch_optimizer import OrthoGrad
 
     step: Callable[[], Any] = OrthoGrad(optimizer).step
@@ -119,7 +119,7 @@ def pytorch_optimizer(optimizer: Optimizer) -> Callable[[], Any]:
 
 
 def available_peers() -> dict[str, Peer]:
-    """Other implementations that are installed here."""
+    """Other implementations that are installed."""
     peers: dict[str, Peer] = {"per-tensor loop": per_tensor_loop}
     if find_spec("pytorch_optimizer") is not None:
         peers[f"pytorch_optimizer {version('pytorch_optimizer')}"] = pytorch_optimizer
@@ -166,7 +166,7 @@ def _random(shape: Shape, device: torch.device) -> Tensor:
 
 
 def peak(device: torch.device, run: Callable[[], Any]) -> float:
-    """Most MiB that were allocated at once during a run, above what was allocated before it."""
+    """Peak memory in MiB during a run, above what was allocated before it."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()

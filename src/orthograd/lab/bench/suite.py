@@ -1,4 +1,4 @@
-"""What `orthograd bench` can measure, by name."""
+"""Measurements of `orthograd bench`, by name."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from .training import training_speed
 
 @dataclass(frozen=True)
 class Measurement:
-    """Claims that are measured together, one by one: a long run shows its numbers as they come."""
+    """A function that yields claims one by one, so that a long run can show them as they come."""
 
     says: str
     measure: Callable[[torch.device, bool], Iterator[Claim]]
-    """Takes the device, and whether it is to be quick: the smaller network, fewer rounds."""
+    """Takes the device and ``quick``: only the smaller network, fewer rounds."""
     device: Literal["any", "cpu", "cuda"] = "any"
     has_quick_way: bool = True
     needs_frost: bool = False
-    """Whether it corrupts images, for which photographs of frost must be there."""
+    """True if it makes corrupted images, which needs the photographs of frost."""
 
 
 def exactness(device: torch.device, quick: bool) -> Iterator[Claim]:
-    """How orthogonal what ⊥Grad hands on is, and how well its norm is kept."""
+    """Orthogonality and norm of the projected gradient."""
     yield from residuals(device, sizes=(1_000, 100_000)) if quick else residuals(device)
 
 
 def update(_device: torch.device, quick: bool) -> Iterator[Claim]:
-    """How orthogonal the update is, after momentum or Adam."""
+    """Orthogonality of the update, after momentum or Adam."""
     yield from update_cosines(seeds=1 if quick else 3)
 
 
 def memory(device: torch.device, quick: bool) -> Iterator[Claim]:
-    """What a projection allocates, and on a GPU how often it waits."""
+    """Memory that a projection allocates, and on a GPU its synchronizations."""
     for network in _networks(quick):
         yield from extra_memory(device, networks=[network])
     if device.type == "cuda":
@@ -49,7 +49,7 @@ def memory(device: torch.device, quick: bool) -> Iterator[Claim]:
 
 
 def step(device: torch.device, quick: bool) -> Iterator[Claim]:
-    """What ⊥Grad adds to a step, on a GPU also inside a CUDA graph."""
+    """Cost of ⊥Grad in a step, on a GPU also inside a CUDA graph."""
     rounds = 9 if quick else 25
     for network in _networks(quick):
         yield from step_cost(device, rounds=rounds, networks=[network])
@@ -62,37 +62,39 @@ def _networks(quick: bool) -> list[str]:
 
 
 def metrics(_device: torch.device, quick: bool) -> Iterator[Claim]:
-    """What the metrics of calibration cost."""
+    """Cost of calibration metrics."""
     yield from metrics_cost(samples=100_000, rounds=3) if quick else metrics_cost()
 
 
 def temperature(_device: torch.device, quick: bool) -> Iterator[Claim]:
-    """How exact fitted temperatures are, and how long they and vector scaling take."""
+    """Accuracy of fitted temperatures, and time of temperature and vector scaling."""
     yield from temperature_excess(samples=1000) if quick else temperature_excess()
     yield from temperature_time(rounds=3) if quick else temperature_time()
     yield from vector_time(samples=1000, classes=100) if quick else vector_time()
 
 
 def drift(_device: torch.device, quick: bool) -> Iterator[Claim]:
-    """How far an ECE over many samples is off."""
+    """Error of an ECE over many samples."""
     yield from ece_drift(samples=4_000_000) if quick else ece_drift()
 
 
 MEASUREMENTS = {
     "exactness": Measurement(
-        "what ⊥Grad hands on is orthogonal to 1e-6 and as long as the gradient to 1e-4, however close to parallel",
+        "the projected gradient is orthogonal to 1e-6 and keeps its norm to 1e-4, even for nearly parallel gradients",
         exactness,
     ),
     "update": Measurement(
-        'under project="update" the update itself is orthogonal, where momentum or Adam undo project="gradient"',
+        'with project="update" the update is orthogonal, also with momentum or Adam, which undo project="gradient"',
         update,
     ),
-    "memory": Measurement("a projection takes less than 1 MiB at any model size, and never waits for the GPU", memory),
+    "memory": Measurement(
+        "a projection takes less than 1 MiB for any model size and never synchronizes with the GPU", memory
+    ),
     "step": Measurement(
         "a ⊥Grad step takes at most twice as long as the paper's SGD step (2.2 times inside a CUDA graph)", step
     ),
     "loop": Measurement(
-        "what ⊥Grad adds to a whole training step in an ordinary loop; no bound",
+        "cost of ⊥Grad in a whole training step of an ordinary loop; no target",
         lambda device, quick: loop_cost(device, quick=quick),
     ),
     "metrics": Measurement(
@@ -106,14 +108,14 @@ MEASUREMENTS = {
     ),
     "drift": Measurement("an ECE over forty million samples is right to 1e-9", drift, device="cpu"),
     "training": Measurement(
-        "on an H200, ResNet-18 trains at 30,000 images a second (60,000 in bf16), ⊥Grad costing 3% at most; "
-        "some ten minutes",
+        "on an H200, ResNet-18 trains at 30,000 images per second (60,000 in bf16), and ⊥Grad costs at most 3%; "
+        "takes about ten minutes",
         lambda _device, _quick: training_speed(),
         device="cuda",
         has_quick_way=False,
     ),
     "corruption": Measurement(
-        "CIFAR-10-C is made in five minutes by two CPU cores, in half a minute by an H200",
+        "two CPU cores make CIFAR-10-C in five minutes, an H200 in half a minute",
         lambda device, _quick: corruption_time(device),
         has_quick_way=False,
         needs_frost=True,
@@ -130,11 +132,11 @@ GROUPS = {
     "optimizer": ("exactness", "update", "memory", "step"),
     "calibration": ("metrics", "temperature", "drift"),
 }
-"""Names for several at once."""
+"""Names of several measurements."""
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """Measurements by their names, or by those of groups, each once.
+    """Names of measurements, with groups expanded and duplicates removed.
 
     >>> chosen(["drift", "calibration"])
     ['drift', 'metrics', 'temperature']
@@ -146,6 +148,6 @@ def chosen(names: Iterable[str]) -> list[str]:
 
 
 def measured(names: Sequence[str], device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
-    """The claims of these measurements, as they come."""
+    """Claims of these measurements, one by one."""
     for name in names:
         yield from MEASUREMENTS[name].measure(device, quick)

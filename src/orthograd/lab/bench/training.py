@@ -1,4 +1,4 @@
-"""How fast networks of the paper train on a GPU, beside a plain loop in the same run, and where a step's time goes."""
+"""Training speed of the paper's networks on a GPU, next to a plain loop in the same run, and time by kernel."""
 
 from __future__ import annotations
 
@@ -31,23 +31,22 @@ from .step import per_tensor_loop
 
 METHODS = "baseline", "orthograd"
 SETS, ROUNDS = 6, 7
-"""Sets of concurrent runs that are compared, since what is luck in one, such as where its memory lies, stays as long as
-it does; and turns that each has. If luck alone tells sets apart, the true median is between the ends of six in 31 of 32
-cases."""
+"""Sets of concurrent runs to compare, and rounds of each. Several sets are needed, since each keeps its luck, such as
+memory addresses. If sets differ only by luck, the true median lies between the ends of six in 31 of 32 cases."""
 TARGET = {
     ("resnet18", "tf32"): EPOCH_IMAGES / 30_000,
     ("resnet18", "bf16"): EPOCH_IMAGES / 60_000,
     ("wide_resnet28_10", "bf16"): 0.45,
 }
 RECIPE = dataclasses.replace(RECIPES["cifar10"], device="cuda", precision="tf32")
-KINDS = {
+KERNEL_GROUPS = {
     "optimizer": ("step_kernel", "fusedoptimizer", "fused_sgd", "multi_tensor"),
     "⊥Grad": ("measuring_kernel", "moments_kernel", "merge_kernel", "apply_kernel"),
     "work space of convolutions": ("init_device_workspace", "memset"),
     "batch norm, activations, casts": (
         "triton_",
         "statistics_kernel",
-        "normalise_kernel",
+        "normalize_kernel",
         "sums_kernel",
         "input_gradient_kernel",
         "merging_kernel",
@@ -67,11 +66,11 @@ KINDS = {
         "cudnn",
     ),
 }
-"""Parts of the names of kernels, the first that fits deciding."""
+"""Substrings of kernel names; the first group that matches counts."""
 
 
 def training_speed() -> Iterator[Claim]:
-    """Seconds for an epoch of a run: concurrent, what ⊥Grad adds where that is fastest, and plain; and by kernels."""
+    """Seconds per epoch of a run: concurrent, with ⊥Grad, and by a plain loop; and time by kernel."""
     task = noise()
     for (model, name), target in TARGET.items():
         config = dataclasses.replace(RECIPE, model=model, precision=name)
@@ -79,7 +78,7 @@ def training_speed() -> Iterator[Claim]:
             trials = Trials(gpu, config, task).seconds_a_run
             size = min(trials, key=trials.__getitem__)
             sets = sorted((_seconds_by_method(gpu, config, task, size, turn) for turn in range(SETS)), key=_overhead)
-            seconds = sets[SETS // 2]  # of the two in the middle, the one in which ⊥Grad costs more
+            seconds = sets[SETS // 2]  # the upper median: ⊥Grad costs more in it
             alone, by_cudnn = (convolutions_alone(config, task, size=size, only_cudnn=each) for each in (False, True))
         for concurrent, each in trials.items():
             yield Claim(epoch_key(config, "baseline", concurrent), each)
@@ -92,11 +91,11 @@ def training_speed() -> Iterator[Claim]:
         yield Claim(overhead_key(config), _overhead(seconds), 1.03, ends=(_overhead(sets[0]), _overhead(sets[-1])))
         key = Key(CONVOLUTIONS, model=model, precision=name, unit="s a run")
         yield Claim(key, alone, others={"cuDNN": by_cudnn})
-        yield from step_by_kind(dataclasses.replace(config, method="orthograd"), task)
+        yield from step_by_kernel(dataclasses.replace(config, method="orthograd"), task)
 
 
 def epoch_key(config: Config, method: str, concurrent: int = 0) -> Key:
-    """Of the seconds for an epoch: with so many runs at once, or as many as are fastest."""
+    """Key of the seconds per epoch, with this many concurrent runs or, by default, the fastest number."""
     return Key(
         EPOCH,
         model=config.model,
@@ -108,7 +107,7 @@ def epoch_key(config: Config, method: str, concurrent: int = 0) -> Key:
 
 
 def overhead_key(config: Config) -> Key:
-    """Of what ⊥Grad adds to an epoch, measured in several sets of concurrent runs."""
+    """Key of the cost of ⊥Grad per epoch, measured in several sets of concurrent runs."""
     return Key(OVERHEAD, model=config.model, precision=config.precision, setting=f"{SETS} sets")
 
 
@@ -117,7 +116,7 @@ def _overhead(seconds: dict[str, float]) -> float:
 
 
 def _seconds_by_method(gpu: GPU, config: Config, task: Task, size: int, turn: int) -> dict[str, float]:
-    """For an epoch of a run, among new concurrent ones of SGD and among those of ⊥Grad."""
+    """Seconds per epoch of a run, in new concurrent runs of SGD and of ⊥Grad."""
     gpu.drop_slots()
     with ExitStack() as lent:
         runs = {method: concurrent_slots(gpu, config, method, task, size, lent) for method in turned(METHODS, turn)}
@@ -125,26 +124,26 @@ def _seconds_by_method(gpu: GPU, config: Config, task: Task, size: int, turn: in
 
 
 def turned(names: Sequence[str], turn: int) -> list[str]:
-    """Another one first each turn: being set up or measured before the others may be worth something."""
+    """Names in a rotated order: another one is first each turn, which may be an advantage."""
     first = turn % len(names)
     return [*names[first:], *names[:first]]
 
 
 def concurrent_slots(gpu: GPU, config: Config, method: str, task: Task, size: int, lent: ExitStack) -> list[Slot]:
-    """So many runs, ready to train side by side, until what was lent is given back."""
+    """Slots for ``size`` concurrent runs, until ``lent`` is closed."""
     return [lent.enter_context(gpu.slot(dataclasses.replace(config, method=method), task)) for _ in range(size)]
 
 
 def seconds_in_turns(slots: Mapping[str, list[Slot]], task: Task) -> dict[str, float]:
-    """For an epoch of a run by each name, whose concurrent runs take turns with those of the others."""
+    """Seconds per epoch of a run for each name; the sets of concurrent runs take turns."""
     draws = Draws.of(RECIPE, method_named(RECIPE.method), len(task.labels), torch.Generator().manual_seed(0))
     contenders = {name: partial(epoch_of_all, own, draws) for name, own in slots.items()}
     seconds = interleaved(contenders, rounds=ROUNDS, settle=torch.cuda.synchronize)
     return {name: each / len(slots[name]) for name, each in seconds.items()}
 
 
-def step_by_kind(config: Config, task: Task) -> Iterator[Claim]:
-    """Microseconds of kernels in a step of one run by itself, each kind for itself."""
+def step_by_kernel(config: Config, task: Task) -> Iterator[Claim]:
+    """Microseconds per step of one run, for each group of kernels."""
     with GPU(config.precision) as gpu, gpu.slot(config, task) as slot:
         generator = torch.Generator().manual_seed(0)
         draws = Draws.of(config, method_named(config.method), len(task.labels), generator)
@@ -154,26 +153,26 @@ def step_by_kind(config: Config, task: Task) -> Iterator[Claim]:
     steps = -(-len(task.labels) // config.batch_size)
     spent: Counter[str] = Counter()
     for row in profile.key_averages():
-        spent[_kind(row.key)] += row.self_device_time_total / steps
-    for kind, microseconds in spent.most_common():
+        spent[_group(row.key)] += row.self_device_time_total / steps
+    for group, microseconds in spent.most_common():
         key = Key(
             KERNELS,
             model=config.model,
             precision=config.precision,
             method=config.method,
-            part=kind,
+            part=group,
             unit="µs",
         )
         yield Claim(key, microseconds)
 
 
-def _kind(name: str) -> str:
+def _group(name: str) -> str:
     lower = name.lower()
-    return next((kind for kind, parts in KINDS.items() if any(part in lower for part in parts)), "other")
+    return next((group for group, parts in KERNEL_GROUPS.items() if any(part in lower for part in parts)), "other")
 
 
 def noise(*, test: int = 10) -> Task:
-    """Images of noise in the form of CIFAR-10: what they show takes no time."""
+    """A task with images of noise in the format of CIFAR-10: no download is needed."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (EPOCH_IMAGES + test, 3, 32, 32), dtype=torch.uint8, generator=generator)
     labels = torch.arange(EPOCH_IMAGES + test) % 10
@@ -191,7 +190,7 @@ def noise(*, test: int = 10) -> Task:
 
 
 class _OneByOne(Source[tuple[Tensor, Tensor]]):
-    """The usual way: a worker crops, flips and normalises one image at a time."""
+    """The usual data set: a worker crops, flips and normalizes one image at a time."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -202,11 +201,11 @@ class _OneByOne(Source[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         offsets, flip = torch.randint(9, (1, 2)), torch.rand(1) < 0.5
         image = cropped(self._task.images[index : index + 1], offsets, flip)[0]
-        return self._task.dataset.normalised(image), self._task.labels[index]
+        return self._task.dataset.normalized(image), self._task.labels[index]
 
 
 def _plain_epoch(config: Config, task: Task) -> float:
-    """Seconds for an epoch with a DataLoader, eager steps, and for ⊥Grad a loop over the tensors."""
+    """Seconds per epoch with a DataLoader, eager steps and, for ⊥Grad, a loop over the tensors."""
     model = initial_model(config, task.dataset).cuda()
     optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay)
     step: Callable[[], object] = per_tensor_loop(optimizer) if config.method == "orthograd" else optimizer.step

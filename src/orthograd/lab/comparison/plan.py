@@ -48,7 +48,7 @@ def trial(config: Config) -> Fingerprint:
     method_named(config.method)
     task = Task.of(config)
     config.batches_of(len(task.labels))
-    model, images = initial_model(config, task.dataset), task.dataset.normalised(task.images[:TRIAL])
+    model, images = initial_model(config, task.dataset), task.dataset.normalized(task.images[:TRIAL])
     for name, parameter in model.named_parameters():
         if isinstance(parameter, torch.nn.UninitializedParameter):
             expected = f"expected {config.model} to have parameters whose shapes are known"

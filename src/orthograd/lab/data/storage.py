@@ -1,6 +1,6 @@
-"""Data on the disk: the data folder, its lock, progress of long work, and arrays in .npy files.
+"""Data on disk: the data folder, its lock, progress reports, and arrays in .npy files.
 
-Arrays are mapped into memory, so that nothing is read before it is used. They are never unpickled.
+Arrays are memory-mapped: nothing is read before it is used. They are never unpickled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PIECE = 1 << 22
 
 
 def data_folder(folder: Folder = None) -> Path:
-    """The folder given, else the one that ORTHOGRAD_DATA names, else orthograd in the user's cache.
+    """The given folder, else ORTHOGRAD_DATA, else orthograd in the user's cache.
 
     >>> data_folder("pictures").name
     'pictures'
@@ -42,7 +42,7 @@ def data_folder(folder: Folder = None) -> Path:
 
 @dataclass(frozen=True)
 class Progress:
-    """What is being done and how far it is, in bytes or other units; news that are told once have no unit."""
+    """A message with its progress in a unit such as bytes; one-time messages have no unit."""
 
     words: str
     done: int = 0
@@ -54,33 +54,33 @@ Report = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 @contextmanager
 def alone(folder: Path, report: Report) -> Iterator[None]:
-    """Have the folder, which is made if need be, for this process until the end of the block; wait if another has it.
+    """Lock the folder for this process until the end of the block; wait if another process has it.
 
-    What a killed process left half-written there is removed.
+    The folder is made if it does not exist. Half-written files of killed processes are removed.
     """
     with naming(folder, "be used"):
         folder.mkdir(parents=True, exist_ok=True)
 
     def tell() -> None:
-        report(Progress(f"another process is at work in {folder}: waiting for it"))
+        report(Progress(f"another process is using {folder}: waiting for it"))
 
     with ExitStack() as stack:
-        # Some network disks have no locks. Files are whole and checked even so, two processes merely do the same work.
+        # Some network disks have no locks. Files are still whole and checked; two processes just do the same work.
         with suppress(NoLocksError):
             stack.enter_context(exclusive(folder / ".lock", before_waiting=tell))
             for leftover in leftovers(folder):
-                with suppress(OSError):  # it does no harm
+                with suppress(OSError):  # it is harmless
                     leftover.unlink()
         yield
 
 
 def store(path: Path, array: NDArray[Any]) -> None:
-    """Put an array at the path, all of it or nothing."""
+    """Write an array to the path, atomically."""
     header = io.BytesIO()
     values = np.ascontiguousarray(array)
     npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(values))
@@ -89,7 +89,7 @@ def store(path: Path, array: NDArray[Any]) -> None:
 
 
 def mapped(path: Path, shape: tuple[int, ...], *, dtype: str = "uint8") -> NDArray[Any]:
-    """The array in a file that must hold just this one; what is written into it stays in memory.
+    """The memory-mapped array in a file of this shape and dtype; changes to it stay in memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +104,7 @@ def mapped(path: Path, shape: tuple[int, ...], *, dtype: str = "uint8") -> NDArr
 
 
 def opened(path: Path) -> NDArray[Any]:
-    """The array in a file, whatever its shape and type, once the file is just as long as it must be."""
+    """The memory-mapped array in a file of any shape and dtype; ValueError if the file's size does not match."""
     try:
         array = npy.open_memmap(path, mode="c")
     except ValueError as error:
@@ -118,7 +118,7 @@ def opened(path: Path) -> NDArray[Any]:
 
 
 def digest(array: NDArray[Any]) -> str:
-    """The SHA-256 of an array's numbers, in C order whatever their order in memory."""
+    """SHA-256 of an array's numbers in C order, whatever their order in memory."""
     sha = hashlib.sha256()
     rows = max(1, _PIECE // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):

@@ -1,4 +1,4 @@
-"""Forward pass and loss in as few kernels as there may be."""
+"""Forward pass and loss, compiled by PyTorch where possible."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FORMS = 256
 
 
 def autocast(precision: str) -> torch.autocast:
-    """Operations in bfloat16 where that is safe, if that is the precision."""
+    """Autocast to bfloat16 for precision "bf16", otherwise disabled."""
     # Without its cache, which would outlive a captured graph.
     return torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
 
 
 def forward_and_loss(config: Config, *, is_compiled: bool) -> Compute:
-    """The loss of a batch, to be differentiated; compiled where a compiler is at hand."""
+    """Function that computes the loss of a batch; compiled if possible."""
     name = config.precision
 
     def plain(model: Network, images: Tensor, targets: Tensor, method: Method) -> Tensor:
@@ -46,7 +46,7 @@ def forward_and_loss(config: Config, *, is_compiled: bool) -> Compute:
 
 
 def forward(config: Config, *, is_compiled: bool) -> Forward:
-    """The logits of a batch in float32; compiled where a compiler is at hand."""
+    """Function that computes the logits of a batch in float32; compiled if possible."""
     plain = _forward(config.precision)
     return _or_plain(_compiled_forward(config.precision), plain) if is_compiled else plain
 
@@ -56,21 +56,21 @@ def _or_plain(compiled: Callable[..., Tensor], plain: Callable[..., Tensor]) -> 
         try:
             return compiled(*arguments)
         except _not_compiled() as error:
-            warnings.warn(f"going on without compiled kernels, more slowly: {error}", stacklevel=2)
+            warnings.warn(f"continuing without compiled kernels, more slowly: {error}", stacklevel=2)
             return plain(*arguments)
 
     return compute
 
 
 def _not_compiled() -> tuple[type[Exception], ...]:
-    """What PyTorch raises without a compiler, without Triton, or on a GPU too old for it."""
+    """Exceptions that PyTorch raises without a compiler or Triton, or on a GPU too old for it."""
     known = torch._dynamo.exc
     return known.BackendCompilerFailed, getattr(known, "ShortenTraceback", known.BackendCompilerFailed)
 
 
-@lru_cache  # of the process, as what torch.compile keeps is: it compiles a function anew when that is made anew
+@lru_cache  # per process, like torch.compile's own cache: a new function object would be compiled again
 def _compiled_loss(name: str) -> Callable[[Network, Tensor, Tensor, float, float], Tensor]:
-    """One for each precision: methods with the same loss, and all networks of a kind, share what it compiles."""
+    """One per precision: methods with the same loss and networks of the same model share its compiled code."""
 
     def compute(model: Network, images: Tensor, targets: Tensor, smoothing: float, focus: float) -> Tensor:
         with autocast(name):
@@ -92,10 +92,10 @@ def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _allow_many_forms() -> None:
-    """For many networks, precisions and losses: to dynamo all are one function, whose ninth form it leaves as it is.
+    """Raise dynamo's recompile limit: networks, precisions and losses are recompilations of one function.
 
-    That one would train more slowly, and end in other bits than alone in a process. Since PyTorch 2.12 each thread has
-    a limit of its own.
+    Beyond its default of 8, dynamo does not compile. Training would be slower and give other bits than alone in a
+    process. Since PyTorch 2.12 each thread has its own limit.
     """
     limits = torch._dynamo.config
     name = "recompile_limit" if hasattr(limits, "recompile_limit") else "cache_size_limit"  # its name before 2.6
@@ -112,6 +112,6 @@ def _forward(name: str) -> Forward:
     return compute
 
 
-@lru_cache  # of the process, like `_compiled_loss`
+@lru_cache  # per process, like `_compiled_loss`
 def _compiled_forward(name: str) -> Forward:
     return _compiled(_forward(name))

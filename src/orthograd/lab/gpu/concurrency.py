@@ -1,4 +1,4 @@
-"""How many concurrent runs use a GPU best, measured by trying."""
+"""The fastest number of concurrent runs on a GPU, by measurement."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from .gpu import GPU
 
 SIZES = (1, 2, 3, 4, 6, 8, 10, 12)
-"""Numbers of concurrent runs that are tried."""
+"""Numbers of concurrent runs to try."""
 WORTH_IT = 1.015
-"""Gain in speed for which more concurrent runs are taken."""
+"""Smallest speedup for which more concurrent runs are used."""
 GOING_ON = 1.02
-"""Gain from one size to the next for which a still larger one is tried."""
+"""Smallest speedup from one size to the next for which a larger one is tried."""
 MOST, AGREED = 4, 1.01
-"""Times that a size is tried at most, and how close the two fastest times must be to stop before."""
+"""Most trials of a size, and how close the two fastest must be to stop earlier."""
 
 
 class Trials:
-    """Epochs of ever more concurrent runs, tried until that gets no faster."""
+    """Times an epoch of more and more concurrent runs, until that is no longer faster."""
 
     def __init__(self, gpu: GPU, config: Config, task: Task, most: int = SIZES[-1]) -> None:
         self._gpu, self._config, self._task, self._most = gpu, config, task, most
         self.seconds_a_run: dict[int, float] = {}
-        """Seconds of an epoch over the number of concurrent runs."""
+        """Seconds per epoch divided by the number of concurrent runs, for each number."""
         with ExitStack() as lent:
             self._try(lent)
 
     @property
     def fastest(self) -> int:
-        """The smallest size that is as good as any, up to what is worth it."""
+        """The smallest number of concurrent runs within `WORTH_IT` of the best."""
         best = min(self.seconds_a_run.values())
         return next(size for size, seconds in self.seconds_a_run.items() if seconds <= WORTH_IT * best)
 
@@ -62,7 +62,7 @@ class Trials:
                 return
 
     def _seconds(self, slots: list[Slot]) -> float:
-        """For an epoch of each slot, all at once; the best of some, since the first ones warm up, until two agree."""
+        """Seconds for a concurrent epoch of all slots: the best of several, since the first ones warm up."""
         config, task = self._config, self._task
         draws = Draws.of(config, method_named(config.method), len(task.labels), torch.Generator().manual_seed(0))
         times: list[float] = []
@@ -72,7 +72,7 @@ class Trials:
 
 
 def epoch_of_all(slots: list[Slot], draws: Draws) -> float:
-    """Seconds for an epoch of every slot, all at once."""
+    """Seconds for an epoch of every slot, concurrently."""
     torch.cuda.synchronize()
     with ThreadPoolExecutor(len(slots)) as threads:
         started = time.perf_counter()

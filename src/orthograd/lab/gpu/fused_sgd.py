@@ -1,6 +1,6 @@
-"""SGD and ⊥Grad in one step, for training that is bound by the memory of a GPU.
+"""SGD and ⊥Grad in one step, for training that is bound by GPU memory bandwidth.
 
-⊥Grad by `attach` works with any optimizer, and so hands its result over in memory. Here nothing is handed over.
+⊥Grad by `attach` works with any optimizer, and so writes the projected gradients to memory. The fused step does not.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class FusedSGD(SGD):
-    """`torch.optim.SGD` with momentum, for weights in float32 on one GPU, with ⊥Grad where ``options`` are given.
+    """`torch.optim.SGD` with momentum for float32 weights on one GPU, with ⊥Grad if ``options`` are given.
 
-    ``copies`` has weights in another dtype, which follow each step: where a parameter has one, its gradient is that of
-    the copy. Large gradients are measured beside the backward pass that makes them. A ``rate`` in the memory of the GPU
-    may change there, and graphs see it. The state is that of `torch.optim.SGD`. Made for training in this package,
-    where it lives with its graphs: it has one param group, and is not copied.
+    ``copies`` has weights in another dtype, which each step updates: the gradient of such a parameter is that of its
+    copy. Large gradients are measured during the backward pass. A ``rate`` that is a tensor on the GPU may change, and
+    CUDA graphs use the new value. The state is that of `torch.optim.SGD`. It is made for training in this package: it
+    has one parameter group and cannot be copied.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FusedSGD(SGD):
 
     @staticmethod
     def serves(parameters: Iterable[Tensor], options: Options | None, momentum: float) -> bool:
-        """Whether it can do what is wanted: ⊥Grad of gradients, tensor by tensor, or none; momentum; and float32."""
+        """True if it supports these settings: ⊥Grad of gradients per tensor, or none; momentum; and float32."""
         is_usual = options is None or (options.granularity, options.project) == ("tensor", "gradient")
         are_usual = all(parameter.dtype == torch.float32 for parameter in parameters)
         return is_usual and are_usual and momentum > 0 and has_triton()
@@ -75,13 +75,13 @@ class FusedSGD(SGD):
         return loss
 
     def _measured_in_backward(self, projected: Iterable[Tensor]) -> BackwardStatistics:
-        from .step_plan import BackwardStatistics  # with Triton, which is heavy, and absent where there is no CUDA
+        from .step_plan import BackwardStatistics  # imports Triton, which is slow to import and may be missing
 
         leaves = {parameter: self._copies.get(parameter, parameter) for parameter in projected}
         return BackwardStatistics(leaves, renormalize=self._options is None or self._options.renormalize)
 
     def _stepped(self, parameter: Tensor) -> Stepped | None:
-        """All that belongs to a parameter, in the order of its memory; None if it has no gradient."""
+        """A parameter with its gradient, momentum and copy in the same memory order; None without a gradient."""
         from .step_plan import Stepped
 
         copy, state = self._copies.get(parameter), self.state[parameter]
@@ -92,12 +92,12 @@ class FusedSGD(SGD):
         correction = self._statistics.correction_of(parameter, gradient) if self._statistics else None
         if flattened(gradient, parameter) is None:
             gradient = torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
-        if state.get("momentum_buffer") is None:  # as torch leaves it before the first step
+        if state.get("momentum_buffer") is None:  # None before the first step, as in torch
             state["momentum_buffer"] = torch.zeros_like(parameter)
         return Stepped(gradient, parameter, state["momentum_buffer"], copy, is_projected, correction)
 
     def _plan_for(self, tensors: list[Stepped], rate: float | Tensor, momentum: float, decay: float) -> StepPlan:
-        """The last one where all lies as it did; while a graph is captured a new one, which is kept for its replays."""
+        """The last plan if all addresses are the same; during a capture a new one, kept for the graph's replays."""
         from .step_plan import StepPlan
 
         is_captured = is_capturing()

@@ -17,16 +17,16 @@ from .concurrency import SIZES, Trials
 from .slot import Slot, is_full
 
 T = TypeVar("T")
-Kind = tuple[Config, int]
+Key = tuple[Config, int]
 Flags = tuple[bool, bool, bool, bool]
 
 
 class GPU:
     """A GPU while it is open: its precision, its slots, and what the runs on it share.
 
-    The precision is "float32", "tf32" as PyTorch is set up (convolutions in TF32, matrix products in float32), or
-    "bf16" by autocast. Convolutions use deterministic algorithms, so a run ends in the same bits whatever runs beside
-    it. PyTorch's flags for this hold for the whole process: opening a GPU sets them, closing it sets them back, and a
+    The precision is "float32", "tf32" as in PyTorch's defaults (convolutions in TF32, matrix products in float32), or
+    "bf16" by autocast. Convolutions use deterministic algorithms, so concurrent runs do not change the bits of a run.
+    PyTorch's flags for this hold for the whole process: opening a GPU sets them, closing it restores them, and a
     process has one open GPU at a time.
 
     >>> with GPU("tf32") as gpu:
@@ -44,15 +44,15 @@ class GPU:
         self.setting_up = threading.RLock()
         """Held while something is compiled or captured: one thread at a time."""
         self.evaluating = threading.Lock()
-        """Held by the one run that predicts. Runs that began together end together: one after another they fall out of
-        step, and the others train meanwhile."""
+        """Held by the one run that predicts. Runs that start together end together: evaluated one after another, they
+        fall out of step, and the others train meanwhile."""
         self.diagnosing = threading.Lock()
-        """Held by the one run that is diagnosed: thousands of small launches, for which threads would queue."""
+        """Held by the one run that is diagnosed: its thousands of small launches would make threads queue."""
         self._make_slot = make_slot
-        self._free: dict[Kind, list[Slot]] = {}
+        self._free: dict[Key, list[Slot]] = {}
         self._lent = self._returned = 0
         self._changed = threading.Condition()
-        self._fastest: dict[Kind, int] = {}
+        self._fastest: dict[Key, int] = {}
         self._images: tuple[Hashable, Any] | None = None
 
     def __enter__(self) -> GPU:
@@ -77,46 +77,46 @@ class GPU:
 
     @contextmanager
     def slot(self, config: Config, task: Task, *, waits: bool = False) -> Iterator[Slot]:
-        """A slot with its graphs captured, at the beginning of the run; inside the block its stream is the current one.
+        """A slot with captured graphs and the run's initial weights; inside the block its stream is the current one.
 
-        On a full GPU a run may wait until another one gives its slot back. Whoever holds slots already must not wait.
+        With ``waits``, a run on a full GPU waits until another returns its slot. A holder of slots must not wait.
         """
         if config.precision != self.precision:
             raise ValueError(
-                f"expected a run in {self.precision}, to which its GPU is set, got one in {config.precision}"
+                f"expected a run in {self.precision}, the precision of its GPU, got one in {config.precision}"
             )
-        kind = dataclasses.replace(config, seed=0, epochs=1), len(task.labels)
-        slot = self._ready(kind, config, task, waits)
+        key = dataclasses.replace(config, seed=0, epochs=1), len(task.labels)
+        slot = self._ready(key, config, task, waits)
         try:
             with slot.current():
                 yield slot
             with self._changed:  # after an error it is not lent again
-                self._free.setdefault(kind, []).append(slot)
+                self._free.setdefault(key, []).append(slot)
         finally:
             del slot
             with self._changed:
                 self._lent, self._returned = self._lent - 1, self._returned + 1
                 self._changed.notify_all()
 
-    def _ready(self, kind: Kind, config: Config, task: Task, waits: bool) -> Slot:
+    def _ready(self, key: Key, config: Config, task: Task, waits: bool) -> Slot:
         while True:
             with self.setting_up:
-                with self._changed:  # slots may come back from here on, and then there is no reason to give up
+                with self._changed:  # a slot returned from here on is a reason to try again
                     lent, returned = self._lent, self._returned
                 for is_last in (False, True):
                     try:
-                        return self._begun(kind, config, task)
+                        return self._begun(key, config, task)
                     except RuntimeError as error:
                         if not is_full(error) or (is_last and not (waits and lent)):
                             raise
-                    self.drop_slots()  # of other methods, perhaps: then there is room
-            with self._changed:  # not while setting up is held, which those that are to come back need as well
+                    self.drop_slots()  # perhaps of other methods, which makes room
+            with self._changed:  # without `setting_up`, which runs need to return slots
                 while self._returned == returned:
                     self._changed.wait()
 
-    def _begun(self, kind: Kind, config: Config, task: Task) -> Slot:
+    def _begun(self, key: Key, config: Config, task: Task) -> Slot:
         with self._changed:
-            free = self._free.get(kind)
+            free = self._free.get(key)
             slot = free.pop() if free else None
         slot = slot or self._make_slot(config, task)
         with slot.current():
@@ -127,29 +127,29 @@ class GPU:
         return slot
 
     def drop_slots(self) -> None:
-        """Free the memory of the slots that no run has."""
+        """Free the memory of slots that no run uses."""
         with self._changed:
             self._free.clear()
-        gc.collect()  # an optimizer and what is attached to it know each other
+        gc.collect()  # an optimizer and its attachment refer to each other
         torch.cuda.empty_cache()
 
     def fastest_concurrency(self, config: Config, most: int = SIZES[-1]) -> int:
-        """How many runs like this one, of so many at most, are best done at once: measured once for each network.
+        """Fastest number of concurrent runs like this one, up to ``most``; measured once per network.
 
-        What methods and seeds change does not matter here. The slots of the measurement are used again by the runs.
+        Methods and seeds do not matter here. The runs reuse the slots of the measurement.
         """
         most = min(most, SIZES[-1])
         if most == 1:
             return 1
-        kind = config.network, most
-        if kind not in self._fastest:
-            self._fastest[kind] = Trials(self, config, Task.of(config), most).fastest
-        return self._fastest[kind]
+        key = config.network, most
+        if key not in self._fastest:
+            self._fastest[key] = Trials(self, config, Task.of(config), most).fastest
+        return self._fastest[key]
 
     def evaluation_images(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The images under this key, made once and kept until the GPU is closed; one key at a time, for the memory.
+        """Images under this key, made once and kept until the GPU is closed; only one key at a time, to save memory.
 
-        Whoever asks holds `evaluating`.
+        The caller holds `evaluating`.
         """
         if self._images is None or self._images[0] != key:
             self._images = None
@@ -158,12 +158,12 @@ class GPU:
         return images
 
     def replayed(self, compute: Callable[[], T]) -> Callable[[], T]:
-        """The same as a CUDA graph: launching hundreds of small kernels anew takes longer than they do.
+        """The computation as a CUDA graph: launching hundreds of small kernels takes longer than running them.
 
-        Results lie where the last ones lay. Not on the stream that PyTorch begins with, which has no graphs.
+        Each replay overwrites the last result. PyTorch's default stream cannot be captured: use another.
         """
         graph = torch.cuda.CUDAGraph()
-        with self.setting_up:  # nobody waits for the whole GPU meanwhile, as `torch.cuda.graph` does first
+        with self.setting_up:  # no other thread enters `torch.cuda.graph`, which waits for the GPU
             compute()
             graph.capture_begin(capture_error_mode="thread_local")
             try:
@@ -185,6 +185,6 @@ def _flags() -> Flags:
 
 def _set_flags(convolutions: bool, products: bool, is_deterministic: bool, tries: bool) -> None:
     torch.backends.cudnn.allow_tf32 = convolutions
-    if torch.backends.cuda.matmul.allow_tf32 != products:  # only where the environment has it so, as in some containers
+    if torch.backends.cuda.matmul.allow_tf32 != products:  # True only where the environment sets it
         torch.backends.cuda.matmul.allow_tf32 = products
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = is_deterministic, tries

@@ -1,7 +1,7 @@
 """Training on a GPU: data, network and optimizer stay there, and a step is one replay of a CUDA graph.
 
-A slot is a network with its graphs. Runs that differ in nothing but their seed use it one after another, so graphs
-are captured once; several slots train side by side, each on its stream, since one small network cannot fill a GPU.
+A slot is a network with its graphs. Runs that differ only in their seed use it one after another, so graphs are
+captured once. Several slots train concurrently, each on its stream, since one small network cannot fill a GPU.
 `GPU.slot` lends them.
 """
 
@@ -29,14 +29,14 @@ from ..training.task import Task, initial_model
 from .compilation import forward_and_loss
 from .fused_sgd import FusedSGD
 
-WARM_UP = 3  # steps before a capture, in which libraries set themselves up
+WARM_UP = 3  # steps before a capture, for libraries to initialize
 
 
 class Slot:
-    """A network and its optimizer at fixed places in the GPU's memory, and the graphs of their steps."""
+    """A network and its optimizer at fixed GPU addresses, and the CUDA graphs of their steps."""
 
     seconds_between_checkpoints = 20.0
-    """A checkpoint takes as long as some epochs."""
+    """Saving a checkpoint takes as long as several epochs."""
 
     def __init__(self, config: Config, task: Task) -> None:
         if not torch.cuda.is_available():
@@ -45,7 +45,7 @@ class Slot:
         self.stream = torch.cuda.Stream()
         self.model = network_on_gpu(config, task.dataset)
         if any(isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p for layer in self.model.modules()):
-            warnings.warn("dropout on a GPU: runs share its dice, and none ends the same twice", stacklevel=2)
+            warnings.warn("dropout on a GPU: runs share its random generator, so results do not repeat", stacklevel=2)
         self._has_kernels = getattr(self.model, "has_own_kernels", False)
         self._half = HalfWeights(self.model) if self._has_kernels and config.precision == "bf16" else None
         self._dtype = torch.bfloat16 if self._half else torch.float32
@@ -55,13 +55,13 @@ class Slot:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Its stream is the current one, and has done all of it after the block."""
+        """Make its stream the current one inside the block, and wait for it at the end."""
         with torch.cuda.stream(self.stream):
             yield
             self.stream.synchronize()
 
     def capture(self, config: Config, task: Task) -> None:
-        """Load the images of a run, and capture the CUDA graphs of its steps that are not there yet.
+        """Load the images of a run, and capture the CUDA graphs that its steps still need.
 
         There is one for a whole batch, and one for the smaller last batch of an epoch unless that is dropped.
         """
@@ -71,7 +71,7 @@ class Slot:
         self._capture(sorted({*self._sizes} - self._graphs.keys()))
 
     def begin(self, config: Config, task: Task) -> None:
-        """Put the initial weights of a run in the place of what the last one learned, and an empty optimizer."""
+        """Reset the weights to the initial ones of a run, and the optimizer's state to zero."""
         initial = initial_model(config, task.dataset).state_dict()
         for name, value in self.model.state_dict().items():
             value.copy_(initial[name])
@@ -86,7 +86,7 @@ class Slot:
         images, targets = self._prepared(draws.to(self._images.device))
         self._total.zero_()
         if self._half:
-            self._half.follow()  # whatever has put other weights there
+            self._half.follow()  # the weights may have been set since the last epoch
         for batch, wanted in zip(images.split(self._sizes), targets.split(self._sizes), strict=True):
             step = self._graphs[len(batch)]
             step.images.copy_(batch)
@@ -112,11 +112,11 @@ class Slot:
             self._graphs[count] = step
 
     def _step_of(self, count: int) -> tuple[_Step, Callable[[], None]]:
-        """Where a step with so many images has its batch, and what it does."""
+        """Buffers for a batch of ``count`` images, and a function that takes a step with them."""
         draws = Draws.of(self._config, self._method, count, torch.Generator())
-        images, targets = self._prepared(draws.to(self._images.device))  # its kernel is compiled while nothing else is
+        images, targets = self._prepared(draws.to(self._images.device))  # compiles its kernel
         step = _Step(images.clone(memory_format=torch.channels_last).to(self._dtype), targets)
-        # The last, smaller batch of an epoch is not worth a compilation; nor is a network that has kernels of its own.
+        # Compiling does not pay for the smaller last batch of an epoch, nor for a network with its own kernels.
         is_compiled = count == self._config.batch_size and not self._has_kernels
         compute = forward_and_loss(self._config, is_compiled=is_compiled)
 
@@ -136,7 +136,7 @@ class Slot:
             self._half.forget_gradients()
 
     def _step(self) -> None:
-        """Of the optimizer, with gradients from the weights in bfloat16 where those are used, which then follow."""
+        """Step the optimizer; with bfloat16 copies, take their gradients and update them afterwards."""
         if self._half is None or isinstance(self.optimizer, FusedSGD):
             self.optimizer.step()
         else:
@@ -147,7 +147,7 @@ class Slot:
 
 @dataclasses.dataclass(eq=False)
 class _Step:
-    """Where a batch is put, and the graph that learns from it."""
+    """Buffers of a batch, and the graph that trains on it."""
 
     images: Tensor
     targets: Tensor
@@ -155,9 +155,9 @@ class _Step:
 
 
 class HalfWeights:
-    """Copies of the weights of convolutions in bfloat16, that a network computes with; its own stay in float32.
+    """bfloat16 copies of convolution weights that a network computes with; its own weights stay in float32.
 
-    They are cast all at once: one by one, to and fro, takes some forty launches.
+    All are cast at once: one by one, in both directions, takes about forty launches.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -169,27 +169,27 @@ class HalfWeights:
 
     @property
     def by_weight(self) -> dict[Tensor, Tensor]:
-        """Each copy by what it is a copy of."""
+        """Each copy by its weight."""
         return dict(zip(self._whole.values(), self._half.values(), strict=True))
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The network's answer, computed with the copies."""
-        answer: Tensor = functional_call(self._model, self._half, (images.to(torch.bfloat16),))
-        return answer
+        """The network's logits, computed with the copies."""
+        logits: Tensor = functional_call(self._model, self._half, (images.to(torch.bfloat16),))
+        return logits
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Become what the weights are."""
+        """Copy the current weights."""
         torch._foreach_copy_([*self._half.values()], [*self._whole.values()])
 
     def forget_gradients(self) -> None:
-        """As an optimizer's ``zero_grad``."""
+        """Drop the gradients of the copies, like an optimizer's ``zero_grad``."""
         for copy in self._half.values():
             copy.grad = None
 
     @torch.no_grad()
     def hand_gradients_over(self) -> None:
-        """Give their gradients to the weights, in float32."""
+        """Copy their gradients to the weights, in float32."""
         learning = [(whole, copy.grad) for whole, copy in self.by_weight.items() if copy.grad is not None]
         for whole, _ in learning:
             whole.grad = torch.empty_like(whole)
@@ -197,7 +197,7 @@ class HalfWeights:
 
 
 def make_kernels(model: nn.Module, *work: Callable[[], object]) -> None:
-    """All at once that the work launches, whose results are void; for networks that have kernels of their own."""
+    """Compile the kernels that the work launches, in parallel, for networks with their own; its results are void."""
     if getattr(model, "has_own_kernels", False):
         with compiled_ahead():
             for each in work:
@@ -205,9 +205,9 @@ def make_kernels(model: nn.Module, *work: Callable[[], object]) -> None:
 
 
 def optimizer_on_gpu(config: Config, model: nn.Module, copies: Mapping[Tensor, Tensor]) -> Optimizer:
-    """The optimizer of a config, in one pass over memory if it can be.
+    """The optimizer of a config, fused into one pass over memory where possible.
 
-    ``copies`` are weights in fewer bits, which only such an optimizer takes care of.
+    ``copies`` are weights in lower precision, which only the fused optimizer updates.
     """
     method, parameters = method_named(config.method), [*model.parameters()]
     options = None if method.orthogonal is None else Options(**method.orthogonal)
@@ -221,9 +221,9 @@ def optimizer_on_gpu(config: Config, model: nn.Module, copies: Mapping[Tensor, T
 
 
 def network_on_gpu(config: Config, data: Dataset) -> nn.Module:
-    """The network of a config as slots have it: channels last, and batch norms that do not count their batches.
+    """The network of a config as slots use it: channels last, and BatchNorm without its batch counter.
 
-    That would be one kernel each and step, and with a fixed momentum the count is not used.
+    The counter costs one kernel per layer and step, and with a fixed momentum it is not used.
     """
     model = initial_model(config, data).cuda().train()
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -234,7 +234,7 @@ def network_on_gpu(config: Config, data: Dataset) -> nn.Module:
 
 
 def is_full(error: RuntimeError) -> bool:
-    """Whether there was no memory left: CUDA and its libraries say so in other words than PyTorch.
+    """True if the GPU ran out of memory, which CUDA's libraries report in other words than PyTorch.
 
     >>> is_full(RuntimeError("CUDNN_STATUS_ALLOC_FAILED")), is_full(RuntimeError("expected 3 channels"))
     (True, False)

@@ -1,4 +1,4 @@
-"""The launches of a step of SGD with ⊥Grad on one CUDA device, and of what is measured before, in the backward pass.
+"""Launches of an SGD step with ⊥Grad on one CUDA device, and of the statistics measured in the backward pass.
 
 The kernels are in `step_triton.py`.
 """
@@ -32,21 +32,21 @@ from ...engine.plan import Pair
 from ...projection import rounding_of
 from .step_triton import StepColumn, measuring_kernel, step_kernel
 
-# Smaller than where gradients are only projected: of those tried on an H200 (`benchmarks/fused_step.py`) the quickest.
+# Fastest of those tried on an H200 (`benchmarks/fused_step.py`); smaller than where gradients are only projected.
 BLOCK, SMALLEST_CHUNK = 512, 4096
 LARGE = 1 << 15
-"""Elements of a weight that is worth a launch of its own in the backward pass."""
+"""Fewest elements of a weight that gets its own launch in the backward pass."""
 
 
 def chunks_of(weight: Tensor) -> tuple[int, int]:
-    """Elements a chunk of it and of its gradient has, and how many chunks there are."""
+    """Elements per chunk of a weight and its gradient, and the number of chunks."""
     return division(weight.numel(), SMALLEST_CHUNK)
 
 
 class Stepped(NamedTuple):
-    """A weight in float32, and what belongs to it; ``copy`` follows it in another dtype.
+    """A float32 weight with its gradient and momentum; ``copy`` is the weight in another dtype.
 
-    The ``correction`` by which it is projected may be known before the step: see `BackwardStatistics`.
+    The ``correction`` of its projection may be known before the step: see `BackwardStatistics`.
     """
 
     gradient: Tensor
@@ -58,16 +58,16 @@ class Stepped(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """Whether the step has to compute the correction."""
+        """True if the step has to compute the correction."""
         return self.is_projected and self.correction is None
 
 
 class StepPlan:
-    """A step for some tensors. It holds addresses: good while they stay in place.
+    """A step for some tensors. It holds their addresses: valid while they stay in place.
 
-    One launch for each kind of gradients and copies. Gradients and weights are read to be measured, where they are
-    projected and their corrections not known, and once more to step: the first is all that ⊥Grad adds. By itself it
-    would read them twice and write gradients, and the optimizer would read both again.
+    One launch per dtype of gradients and copies. Gradients and weights are read once to measure them, if they are
+    projected and their corrections unknown, and once more to step. The first read is all that ⊥Grad adds. A separate
+    ⊥Grad would read them twice and write gradients, and the optimizer would read both again.
     """
 
     def __init__(
@@ -83,24 +83,24 @@ class StepPlan:
             order = [Pair(each.gradient, each.weight), Pair(each.momentum, each.weight)]
             order += [] if each.copy is None else [Pair(each.copy, each.weight)]
             if each.weight.dtype != torch.float32 or not all(is_eligible(pair, rows=False) for pair in order):
-                raise ValueError("expected weights in float32, with all that belongs to them in the same memory order")
+                raise ValueError("expected float32 weights, with gradient, momentum and copy in the same memory order")
         launches: dict[Any, list[Stepped]] = defaultdict(list)
-        for each in sorted(tensors, key=lambda each: not each.is_measured):  # these come first, as the kernel wants it
+        for each in sorted(tensors, key=lambda each: not each.is_measured):  # the kernel expects these first
             launches[each.gradient.dtype, None if each.copy is None else each.copy.dtype].append(each)
         self._device = tensors[0].weight.device
         self._memory: list[tuple[Tensor, Tensor]] = []
         pace = rate, momentum, decay
-        made = (self._launch(kinds, own, renormalize, pace) for kinds, own in launches.items())
+        made = (self._launch(dtypes, own, renormalize, pace) for dtypes, own in launches.items())
         self._launches = [each for each in made if each is not None]
 
     def _launch(
         self,
-        kinds: tuple[torch.dtype, torch.dtype | None],
+        dtypes: tuple[torch.dtype, torch.dtype | None],
         tensors: Sequence[Stepped],
         renormalize: bool,
         pace: tuple[float | Tensor, ...],
     ) -> Launch | None:
-        """For tensors of one kind; None where all of them are empty."""
+        """The launch for tensors of the same dtypes; None if all are empty."""
         divided = [chunks_of(each.weight) for each in tensors]
         owners = [index for index, (_, count) in enumerate(divided) for _ in range(count)]
         if not owners:
@@ -123,20 +123,20 @@ class StepPlan:
         directory, owners_there = self._memory[-1][1].split([len(numbers), len(owners)])
         first = (directory, owners_there, len(tensors), measured, table, *pace)
         projects = measured > 0, any(each.is_projected for each in tensors)
-        finish = renormalize, rounding_of(kinds[0]), torch.finfo(torch.float32).max
-        walk = ((TYPES[kinds[0]], TYPES[torch.float32]), are_aligned, BLOCK, SLOTS)
-        last = (*projects, *finish, *walk, None if kinds[1] is None else TYPES[kinds[1]], isinstance(pace[0], Tensor))
+        finish = renormalize, rounding_of(dtypes[0]), torch.finfo(torch.float32).max
+        walk = ((TYPES[dtypes[0]], TYPES[torch.float32]), are_aligned, BLOCK, SLOTS)
+        last = (*projects, *finish, *walk, None if dtypes[1] is None else TYPES[dtypes[1]], isinstance(pace[0], Tensor))
         return Launch(step_kernel, measured + len(owners), first, last)
 
     def step_(self) -> None:
-        """Change momenta, weights and copies in place; gradients stay as they are."""
+        """Update momenta, weights and copies in place; gradients stay unchanged."""
         with on_its_device(self._device):
             for each in self._launches:
                 each()
 
 
 class _Place(NamedTuple):
-    """Where a weight is measured, for as long as graphs may do it: by chunks, how many of them are, and the result."""
+    """Buffers to measure a weight, kept as long as graphs may use them: sums by chunk, chunks done, the result."""
 
     table: Tensor
     counter: Tensor
@@ -144,7 +144,7 @@ class _Place(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """Of which gradient a correction is, how often it and its weight had been changed, and if a graph computes it."""
+    """The gradient of a correction, the versions of it and its weight, and if a graph computes it."""
 
     gradient: weakref.ref[Tensor]
     versions: tuple[int, int]
@@ -156,25 +156,25 @@ class _Seen(NamedTuple):
 
 
 class BackwardStatistics:
-    """Corrections of large gradients, computed on a stream of their own while the backward pass goes on.
+    """Corrections of large gradients, computed on a separate stream during the backward pass.
 
-    Gradients are still in the cache then, and kernels that memory bounds go well beside matrix products. The step would
-    have to fetch them once more, and wait for that. A graph that is captured has both streams.
+    Gradients are still in the cache then, and memory-bound kernels overlap well with matrix products. The step would
+    have to read them again. A captured graph has both streams.
     """
 
     def __init__(self, leaves: Mapping[Tensor, Tensor], *, renormalize: bool) -> None:
-        """Measure each weight's gradient as soon as its leaf has it: the weight itself, or its copy."""
+        """Measure each weight's gradient as soon as its leaf has it; the leaf is the weight or its copy."""
         self._renormalize = renormalize
         self._stream: torch.cuda.Stream | None = None
         self._places: dict[Tensor, _Place] = {}
         self._seen: dict[Tensor, _Seen] = {}
-        self._pending_in_graph: bool | None = None  # whether a graph holds what was not joined yet; None: nothing
+        self._pending_in_graph: bool | None = None  # True if a graph has what is not joined yet; None: nothing is
         for weight, leaf in leaves.items():
             if weight.numel() < LARGE:
                 continue
             if weight.is_cuda and self._stream is None:
-                # Networks train on streams of the usual priority, of which PyTorch has 32 and then hands out the first
-                # again: what is captured on one of those may be what another network is using.
+                # Networks train on streams of default priority. PyTorch has 32 of those and then returns the first
+                # again: a capture on one of them may include the work of another network.
                 self._stream = torch.cuda.Stream(weight.device, priority=-1)
             _, count = chunks_of(weight)
             table, correction = torch.zeros(count + 1, 3, dtype=torch.float64, device=weight.device).split([count, 1])
@@ -182,14 +182,14 @@ class BackwardStatistics:
             leaf.register_post_accumulate_grad_hook(partial(self._measure, weight))
 
     def correction_of(self, weight: Tensor, gradient: Tensor) -> Tensor | None:
-        """Where that of the weight's gradient will be, if it was measured and neither has changed since."""
+        """The correction of a weight's gradient, valid after `join`; None if not measured or changed since."""
         seen, now = self._seen.get(weight), _Seen.now(gradient, weight)
         if seen is None or seen.gradient() is not gradient or seen[1:] != now[1:]:
             return None
         return self._places[weight].correction
 
     def join(self) -> None:
-        """The current stream waits for all measurements."""
+        """Make the current stream wait for all measurements."""
         if self._stream is not None and self._pending_in_graph is is_capturing():
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         self._pending_in_graph = None

@@ -1,4 +1,7 @@
-"""⊥Grad and the step of SGD as one Triton kernel. Sums run in a fixed order: atomics count programs, and signal."""
+"""⊥Grad and the SGD step as one Triton kernel.
+
+Sums run in a fixed order: atomics only count thread blocks and signal.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ from ...engine.kernels import (
 
 
 class StepColumn(NamedTuple):
-    """What a directory says of one tensor. The fields are the rows of the directory, from the top.
+    """One tensor in the directory; the fields are the rows of the directory, from the top.
 
-    The first are those of `Column`, as the kernels of the engine read them.
+    The first fields are those of `Column`, which the kernels of the engine read.
     """
 
     gradient: int
@@ -34,11 +37,11 @@ class StepColumn(NamedTuple):
     chunk: int
     first_slot: int
     end_slot: int
-    momentum: int  # address of the running mean of gradients
-    copy: int  # address of a copy of the weight in fewer bits
-    correction: int  # address; 0 where nothing is projected
+    momentum: int  # address of the momentum buffer
+    copy: int  # address of a copy of the weight in lower precision
+    correction: int  # address; 0 if the tensor is not projected
     measured: int = 0  # chunks that have been measured
-    is_ready: int = 0  # whether the correction is there
+    is_ready: int = 0  # 1 once the correction is stored
     stepped: int = 0  # chunks that have been stepped
 
 
@@ -55,15 +58,14 @@ def step_kernel(
     LARGEST: tl.constexpr, TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
     COPY_TYPE: tl.constexpr, READS_RATE: tl.constexpr,
 ):  # fmt: skip
-    """Project gradients and take the step of SGD, many tensors in one launch that writes nothing in between.
+    """Project gradients and take the SGD step for many tensors in one launch, without writing gradients.
 
-    Chunks are numbered, those to be measured first, and ``owners`` has their tensors. The first programs measure these,
-    and the last of a tensor leaves its correction; the others step a chunk each, and wait for it, if it was not there
-    before. For that, programs have to start in the order of their numbers, or what is waited for might never be under
-    way: nothing promises it, and GPUs do it. The step is in float32, like the weights, which was faster on an H200 than
-    float64.
+    Chunks are numbered, those to be measured first; ``owners`` has their tensors. The first thread blocks measure, and
+    the last one of a tensor stores its correction. The others step a chunk each, after waiting for its correction.
+    So thread blocks have to start in the order of their numbers, or they may wait forever. CUDA does not guarantee
+    this order, but GPUs follow it. The step is in float32 like the weights, which is faster on an H200 than float64.
     """
-    if READS_RATE:  # from a place in memory, where it may change between replays of a graph
+    if READS_RATE:  # from memory, where it may change between replays of a graph
         rate = tl.load(rate)
     program = tl.program_id(0)
     is_stepped = program >= measured
@@ -106,7 +108,7 @@ def measuring_kernel(
     gradient, weight, table, counter, correction, length, chunk,
     RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """Leave the correction of one tensor, a chunk each program, before it is stepped."""
+    """Store the correction of one tensor before its step, one chunk per thread block."""
     part, chunks = tl.program_id(0), tl.num_programs(0)
     start = part.to(tl.int64) * chunk
     _store(table, part, _moments(gradient + start, weight + start, tl.minimum(chunk, length - start), BLOCK))
@@ -125,7 +127,7 @@ def _step(
     places, length, pace, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr, BLOCK: tl.constexpr,
     COPY_TYPE: tl.constexpr,
 ):  # fmt: skip
-    """Step one chunk, given where its parts begin."""
+    """Step one chunk, given the addresses of its parts."""
     gradient, weight, momentum, copy = places
     whole = length // BLOCK * BLOCK
     for offset in range(0, whole, BLOCK):
@@ -149,10 +151,10 @@ def _step(
 
 @triton.jit
 def _change(correction):
-    """The c and s of s (g − c w), and whether they are to be used: not where there is no place for a correction.
+    """c and s of s (g − c w), and whether to use them: not if the tensor is not projected.
 
-    c is the sum of two numbers in float32: multiplied and added at once, they leave hardly more to be rounded than c. A
-    c that is too large for float32 is not used.
+    c is the sum of two float32 numbers: with fused multiply-adds, they round hardly more than c in float64. A c too
+    large for float32 is not used.
     """
     is_projected = correction.to(tl.int64) != 0
     exact = tl.load(correction, mask=is_projected, other=0.0, cache_modifier=".cg")
@@ -164,10 +166,10 @@ def _change(correction):
 
 
 @triton.jit
-def _is_last(counter, programs):
-    """Whether all other programs of a tensor have come here before; the counter is then as it was."""
-    tl.debug_barrier()  # what they leave is stored by all their threads
-    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
+def _is_last(counter, blocks):
+    """True in the last thread block of a tensor to get here, which also resets the counter."""
+    tl.debug_barrier()  # all threads have stored their results
+    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == blocks - 1
     if is_last:
         tl.store(counter, 0)
     return is_last
@@ -175,7 +177,7 @@ def _is_last(counter, programs):
 
 @triton.jit
 def _stepped(g, w, m, pace, change, PROJECTS: tl.constexpr, LARGEST: tl.constexpr):
-    """Momentum and weight after a step of SGD by the projected gradient, in float32 as PyTorch has it."""
+    """Momentum and weight after an SGD step with the projected gradient, in float32 as in PyTorch."""
     rate, inertia, decay = pace
     if PROJECTS:
         coefficient, remainder, scale, is_changed = change

@@ -1,1 +1,1 @@
-"""Jobs that know nothing of training: store, records, checkpoints, and who does them (processes, Ray)."""
+"""Jobs, independent of training: store, records, checkpoints and executors (processes, Ray)."""

@@ -1,6 +1,7 @@
-"""Records that travel with the source: all runs of a setting and a method in one small file, whole and checked.
+"""Records committed with the source: all runs of a setting and a method in one small file.
 
-Many records of one shape are columns there: every name once, then a list with a value for each run. Nothing is lost.
+Records of the same shape are stored as columns: every name once, with a list of one value per run. This is lossless,
+and reading checks each record's hashes.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from .files import StoreError, canonical_json, read_object
 from .record import check_hashes
 
 FORMATS = "runs of orthograd as columns, 1", "runs of orthograd as columns, 2"
-"""The second has more than one shape of records, each in columns of its own: later versions note more about a run."""
+"""The second has records of more than one shape, each in separate columns: later versions record more of a run."""
 Record = Mapping[str, Any]
 
 
 def bundle_path(folder: Path, setting: str, method: str) -> Path:
-    """Where the runs of a setting and a method lie."""
+    """Path of the bundle of a setting and a method."""
     return folder / f"{setting}-{method}.json"
 
 
 def write_bundle(path: Path, records: Iterable[Record]) -> Path:
-    """Write records by seed; the same records give the same bytes, and each comes back as it was."""
+    """Write records in the order of their seeds; the same records give the same bytes. Return the path."""
     whole = sorted((json.loads(canonical_json(dict(record))) for record in records), key=_order)
     for record in whole:
         _check(path, record)
@@ -37,13 +38,13 @@ def write_bundle(path: Path, records: Iterable[Record]) -> Path:
         more = {"more": columns} if columns else {}
         columns = {"count": len(records_alike), "runs": columns_of(records_alike), **more}
     if _rows(columns) != whole:
-        raise ValueError(f"{path}: expected records that columns give back, got others")
+        raise ValueError(f"{path}: expected records that columns restore exactly, got others")
     columns = {"format": FORMATS[1] if "more" in columns else FORMATS[0], **columns}
     return write_text(path, as_text(columns))
 
 
 def read_bundle(path: Path) -> list[dict[str, Any]]:
-    """The records, in the order of their seeds; StoreError, naming the file, where one is not as it was written."""
+    """The records in the order of their seeds; StoreError, naming the file, if one was changed."""
     columns = read_object(path)
     if columns.get("format") not in FORMATS:
         expected = " or ".join(map(repr, FORMATS))
@@ -58,13 +59,13 @@ def read_bundle(path: Path) -> list[dict[str, Any]]:
 
 
 def read_bundles(folder: Path) -> dict[str, dict[str, Any]]:
-    """Every record in a folder by its hash."""
+    """All records in a folder, by hash."""
     records = [record for path in sorted(folder.glob("*.json")) for record in read_bundle(path)]
     return {record["hash"]: record for record in records}
 
 
 def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """By seed, of whatever shape."""
+    """Records of all shapes, in the order of their seeds."""
     rows = rows_of(columns["runs"], int(columns["count"]))
     return sorted(rows + (_rows(columns["more"]) if "more" in columns else []), key=_order)
 
@@ -91,7 +92,7 @@ def columns_of(values: Sequence[Any]) -> Any:
 
 
 def rows_of(columns: Any, count: int) -> list[Any]:
-    """What the columns were made of.
+    """Inverse of `columns_of`.
 
     >>> rows_of({"loss": {"clean": [0.5, 0.25]}, "seed": [0, 1]}, 2)
     [{'loss': {'clean': 0.5}, 'seed': 0}, {'loss': {'clean': 0.25}, 'seed': 1}]
@@ -106,7 +107,7 @@ def rows_of(columns: Any, count: int) -> list[Any]:
 
 
 def as_text(columns: Any) -> str:
-    """Strict JSON with a line for each column, so that what changed can be seen; the same bytes each time."""
+    """Strict JSON with one line per column, for readable diffs; the same bytes each time."""
     return "\n".join(_lines(columns, "")) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""Checkpoints of a run: one that outlives the machine's crash, and two newer ones that outlive the process's.
+"""Checkpoints of a run: one that survives a crash of the machine, and two newer ones that survive that of the process.
 
-Flushing to the disk takes longer than a short epoch, and a killed process loses nothing that it has written, flushed
-or not. So the file that survives a power cut is replaced every few seconds, and in between two slots are written in
-turn: whichever instant a kill comes at, one of them is whole and at most one epoch old.
+Flushing to disk takes longer than a short epoch, and a killed process loses nothing that it has written, flushed or
+not. So the file that survives a power cut is replaced every few seconds. In between, two slots are written in turn:
+whenever the process is killed, one of them is whole and at most one epoch old.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 class Checkpoints:
-    """The checkpoints of one run, of which the newest whole one counts."""
+    """The checkpoints of one run; the newest whole one is loaded."""
 
     def __init__(self, folder: Path, run: str) -> None:
         self._folder, self._run = folder, run
@@ -36,11 +36,11 @@ class Checkpoints:
 
     @property
     def exist(self) -> bool:
-        """Whether there is one to go on from, or the remains of one."""
+        """True if there is a checkpoint, whole or damaged."""
         return any(files.exists(path) for path in self._paths)
 
     def save(self, content: dict[str, Tensor], state: Any) -> None:
-        """Make these tensors and this JSON data the newest checkpoint."""
+        """Save these tensors and this JSON data as the newest checkpoint."""
         if self._number is None:
             newest = self._newest()
             self._number = newest[1]["number"] if newest else 0
@@ -59,7 +59,7 @@ class Checkpoints:
         return (newest[0], newest[1]["state"]) if newest else None
 
     def remove(self) -> None:
-        """Delete them all."""
+        """Delete all checkpoints."""
         for path in self._paths:
             files.remove(path)
 
@@ -86,14 +86,14 @@ def _read(path: Path) -> tuple[dict[str, Tensor] | None, str | None]:
 
 
 def _write_slot(path: Path, data: bytes) -> None:
-    """In place, behind a digest that tells a slot half-written."""
+    """Write a slot in place, after a digest that detects a half-written one."""
     with files.naming(path, "be written"), open(path, "r+b" if path.exists() else "wb") as file:
         file.write(hashlib.sha256(data).digest() + data)
         file.truncate()
 
 
 def _read_slot(path: Path) -> tuple[dict[str, Tensor] | None, str | None]:
-    """What was written whole; nothing of a slot whose writer was killed."""
+    """Tensors and text of a slot; None if it is half-written."""
     with files.naming(path, "be read"):
         data = path.read_bytes()
     whole = hashlib.sha256(data[DIGEST:]).digest() == data[:DIGEST]

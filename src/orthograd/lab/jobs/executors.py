@@ -1,4 +1,4 @@
-"""Do the runs of a grid: here, one after another, or by another executor."""
+"""Execute the runs of a grid in this process, or by another executor."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .store import Store
 
 
 class Executor(Protocol):
-    """Whoever brings every job to its last event: finished, skipped or failed.
+    """Brings every job to its last event: finished, skipped or failed.
 
-    An implementation calls `attempt` for each job, wherever it likes, passes all events to on_event in this process,
-    and tries jobs that are busy again until another process has finished or dropped them.
+    An implementation calls `attempt` for each job, in any process, and passes all events to on_event in this process.
+    It tries busy jobs again until another process has finished or dropped them.
     """
 
     def perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
@@ -23,7 +23,7 @@ class Executor(Protocol):
 
 
 class InProcess:
-    """One run after another in this process: simplest to debug, and no second import of torch."""
+    """Do one run after another in this process: the simplest to debug."""
 
     def perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
         """See `Executor.perform`."""
@@ -33,7 +33,7 @@ class InProcess:
                 time.sleep(agenda.seconds_to_wait() or 0.0)
                 continue
             event = attempt(job, on_event)
-            if event.kind != "busy" or agenda.postpone(job, event):
+            if event.type != "busy" or agenda.postpone(job, event):
                 on_event(event)
 
 
@@ -45,12 +45,11 @@ def execute(
     executor: Executor | None = None,
     on_event: OnEvent = lambda event: None,
 ) -> list[dict[str, Any]]:
-    """Do every run that is not finished; the records of all, in the order of the configs.
+    """Do every run that is not finished; return all records in the order of the configs.
 
-    A run with a checkpoint goes on from there, if `run` does so. A run that another process is at is waited for: its
-    record is taken when that one finishes it, and it is done here when that one drops it. A run that fails does not
-    stop the others: why it did is in failure.txt in its folder until it is finished, and ExperimentError, at the end,
-    has all failures.
+    A run resumes from its checkpoint, if `run` supports that. If another process is doing a run, this one waits: it
+    uses that record, or does the run itself if the other process drops it. A run that fails does not stop the others.
+    Its error is in failure.txt in its folder until it is finished. At the end, ExperimentError has all failures.
 
     >>> import tempfile
     >>> def run(config, folder, report):
@@ -65,7 +64,7 @@ def execute(
     failures: dict[str, Failure] = {}
 
     def notice(event: Event) -> None:
-        if event.kind == "failed":
+        if event.type == "failed":
             file = store.get(event.config).write_failure(event.error)
             failures[event.hash] = Failure(event.config, event.error, file)
         on_event(event)
@@ -79,7 +78,7 @@ def execute(
 
 
 def _perform(jobs: list[Job], store: Store, executor: Executor, on_event: OnEvent) -> None:
-    """Skip here what is finished, so that no executor starts workers in vain."""
+    """Skip finished runs in this process, so that the executor starts no workers for them."""
     is_done = [store.get(job.config).is_finished for job in jobs]
     InProcess().perform([job for job, done in zip(jobs, is_done, strict=True) if done], on_event)
     if not all(is_done):

@@ -1,4 +1,4 @@
-"""What the files of a store hold: strict JSON, or tensors in safetensors."""
+"""Contents of a store's files: strict JSON, or tensors in safetensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..files import FileError, naming
 
 
 class StoreError(FileError):
-    """A file of a store is not what it must be; the message begins with its path."""
+    """A file of a store is damaged or of another run; the message begins with its path."""
 
 
 JsonObject = dict[str, Any]
@@ -35,7 +35,7 @@ def config_hash(config: JsonObject) -> str:
 
 
 def canonical_json(data: Any, *, name: str = "data") -> str:
-    """One text for each value: sorted keys, no spaces, floats by repr.
+    """The one JSON text of a value: sorted keys, no spaces, floats by repr.
 
     >>> canonical_json({"b": [1, 1.0, True], "a": None})
     '{"a":null,"b":[1,1.0,true]}'
@@ -45,7 +45,7 @@ def canonical_json(data: Any, *, name: str = "data") -> str:
 
 
 def plain_copy(config: JsonObject) -> JsonObject:
-    """The config as it will be read from its file, sharing nothing with what was given."""
+    """A deep copy of the config, as it will be read from its file."""
     if not isinstance(config, dict):
         raise TypeError(f"expected a config as a dict, got {config!r}")
     refuse_other_than_json(config, "config")
@@ -54,7 +54,7 @@ def plain_copy(config: JsonObject) -> JsonObject:
 
 
 def refuse_other_than_json(value: Any, name: str) -> None:
-    """Raise, naming the place, where a value would not come back from JSON as it went in."""
+    """Raise, naming the place, if JSON would not restore a value exactly."""
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
@@ -70,7 +70,7 @@ def refuse_other_than_json(value: Any, name: str) -> None:
 
 
 def as_file(data: Any) -> bytes:
-    """Strict JSON for people to read, whose floats come back exactly."""
+    """Indented strict JSON; its floats are restored exactly."""
     refuse_other_than_json(data, "record")
     return (json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -99,7 +99,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def as_bytes(tensors: dict[str, Tensor], text: str | None = None) -> bytes:
-    """The file's bytes: the same for the same tensors."""
+    """Bytes of a safetensors file; the same tensors give the same bytes."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(f"expected {name!r} as a tensor, got {type(tensor).__name__}")
@@ -108,7 +108,7 @@ def as_bytes(tensors: dict[str, Tensor], text: str | None = None) -> bytes:
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], str | None]:
-    """The tensors and the text, both of one instant even while the file is being replaced."""
+    """Tensors and text of a file, both from one version even while the file is being replaced."""
     with naming(path, "be read"):
         return parsed(path, path.read_bytes())
 

@@ -1,4 +1,4 @@
-"""Which runs an experiment consists of, each as a job; one attempt at a job, and the events that tell of it."""
+"""The runs of an experiment as jobs, one attempt at a job, and its events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .store import RunFolder, Store
 
 @dataclass(frozen=True)
 class Plan:
-    """The configs of a grid by what a store has of them, each in the order of the grid."""
+    """Configs of a grid by their state in a store, each list in the order of the grid."""
 
     finished: list[JsonObject]
     resumable: list[JsonObject]
@@ -48,7 +48,7 @@ class Grid(Sequence[JsonObject]):
         return cls(base | dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
 
     def plan(self, store: Store) -> Plan:
-        """What is finished, has a checkpoint, or is missing; StoreError if a record is not sound."""
+        """Configs that are finished, have a checkpoint, or are missing; StoreError if a record is damaged."""
         plan = Plan([], [], [])
         for config in self._configs:
             run = store.get(config)
@@ -69,36 +69,36 @@ class Grid(Sequence[JsonObject]):
         return self._configs[index]
 
 
-Kind = Literal["started", "progress", "finished", "skipped", "busy", "failed"]
+EventType = Literal["started", "progress", "finished", "skipped", "busy", "failed"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to the run with this config.
+    """An event of the run with this config.
 
-    Each run ends with one of `finished`, `skipped` (it was finished before) and `failed`. Before that it may be
-    `busy` (another process is at it), `started`, and tell of its `progress`.
+    The last event of a run is `finished`, `skipped` (it was finished before) or `failed`. Earlier ones are `busy`
+    (another process is doing the run), `started` and `progress`.
     """
 
-    kind: Kind
+    type: EventType
     config: JsonObject
     progress: dict[str, Any] = field(default_factory=dict)
     error: str = ""
 
     @property
     def hash(self) -> str:
-        """The name of the run's folder."""
+        """Hash of the config, which names the run's folder."""
         return config_hash(self.config)
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing more will happen to this run."""
-        return self.kind in ("finished", "skipped", "failed")
+        """True if this is the last event of its run."""
+        return self.type in ("finished", "skipped", "failed")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that raised, or whose worker died, why, and the file that says so in the run's folder."""
+    """A run that raised or whose worker died, the error, and the file in its folder that has the error."""
 
     config: JsonObject
     error: str
@@ -110,7 +110,7 @@ class Failure:
 
 
 class ExperimentError(Exception):
-    """Some runs failed; the others are finished, and all may be done again."""
+    """Some runs failed, the others are finished. Executing again repeats only the failed ones."""
 
     def __init__(self, failures: Sequence[Failure], total: int) -> None:
         self.failures = list(failures)
@@ -128,7 +128,7 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Job:
-    """A config, what to do with it, and the store for the result."""
+    """A config, the function that runs it, and the store for the result."""
 
     run: Run
     store: Path
@@ -136,9 +136,9 @@ class Job:
 
 
 def attempt(job: Job, on_event: OnEvent) -> Event:
-    """Do the run unless it is finished or another process is at it; the event that this ends with.
+    """Do the run unless it is finished or another process is doing it; return the last event.
 
-    That event is returned and not passed to on_event.
+    The last event is not passed to on_event.
     """
     try:
         folder = RunFolder(job.store, job.config)
@@ -153,7 +153,7 @@ def attempt(job: Job, on_event: OnEvent) -> Event:
 
 
 def _skipped(folder: RunFolder) -> Event:
-    folder.record()  # raises where it is not sound: nothing broken is passed over, nor silently done again
+    folder.record()  # raises if damaged: such a run is neither skipped nor silently repeated
     return Event("skipped", folder.config)
 
 
@@ -165,7 +165,7 @@ def _finished(job: Job, folder: RunFolder, on_event: OnEvent) -> Event:
 
 
 class Agenda:
-    """Jobs still to be attempted, in order; one that another process is at comes up again a little later."""
+    """Jobs still to be attempted, in order; those that are busy are attempted again later."""
 
     PAUSE = 0.25  # seconds
 
@@ -186,12 +186,12 @@ class Agenda:
         return None
 
     def postpone(self, job: Job, event: Event) -> bool:
-        """Keep a busy job for later; whether this is the first time, which is the only one worth telling."""
+        """Keep a busy job for later; return True the first time, the only one worth reporting."""
         self._busy.append((time.monotonic() + self.PAUSE, job))
         is_news = event.hash not in self._told
         self._told.add(event.hash)
         return is_news
 
     def seconds_to_wait(self) -> float | None:
-        """Until `take` gives a job again; None if that is never, or for workers to say."""
+        """Seconds until `take` returns a job again; None if no busy job is waiting."""
         return max(0.0, self._busy[0][0] - time.monotonic()) if self._busy else None

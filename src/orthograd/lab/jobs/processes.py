@@ -1,4 +1,4 @@
-"""Runs in processes of this machine, one for each core."""
+"""Runs in worker processes of this machine, one per core."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .jobs import Agenda, Event, Job, OnEvent, attempt
 
 
 def available_cores() -> int:
-    """Cores that this process may use, which can be fewer than the machine has."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ProcessPool:
     """Worker processes that share the cores; by default one per core, with one thread each.
 
-    A worker that dies costs its run alone: that is told as failed, and a fresh worker takes its place. Whatever ends
-    `perform`, Ctrl-C too, ends the workers at once; their runs go on from their checkpoints next time. Should this
-    process be killed, they end by themselves.
+    If a worker dies, only its run fails, and a new worker takes its place. Whatever ends `perform`, Ctrl-C included,
+    ends the workers at once; their runs resume from their checkpoints next time. If this process is killed, the
+    workers exit.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -39,7 +39,7 @@ class ProcessPool:
 
     @property
     def threads(self) -> int:
-        """Threads for each worker. Not more when runs are few: their number can change the last bits of a sum."""
+        """Threads per worker. Few runs get no more threads: their number can change the last bits of a sum."""
         return max(1, available_cores() // self.workers)
 
     def perform(self, jobs: Sequence[Job], on_event: OnEvent) -> None:
@@ -53,7 +53,7 @@ class ProcessPool:
                     team.assign(job)
                 has_room = team.working < self.workers
                 for job, event in team.events(agenda.seconds_to_wait() if has_room else None):
-                    if event.kind != "busy" or agenda.postpone(job, event):
+                    if event.type != "busy" or agenda.postpone(job, event):
                         on_event(event)
         finally:
             team.stop()
@@ -84,12 +84,12 @@ class _Team:
         worker.assign(job)
 
     def events(self, timeout: float | None) -> Iterator[tuple[Job, Event]]:
-        """What each worker has told next, waiting a while for the first, but no longer than the timeout in seconds."""
+        """The next event of each worker; wait for the first, at most until the timeout in seconds."""
         busy = [worker for worker in self._workers if worker.job is not None]
         if not busy:
             time.sleep(timeout or 0.0)
             return
-        # What a dead worker has forked may keep its connection open, so whether it lives is asked now and then.
+        # A process forked by a dead worker may keep its connection open, so poll whether the worker is alive.
         wait([worker.connection for worker in busy], 1.0 if timeout is None else min(timeout, 1.0))
         for worker in busy:
             job = worker.job
@@ -98,7 +98,7 @@ class _Team:
         self._workers = [worker for worker in self._workers if worker.job is not None or worker.process.is_alive()]
 
     def stop(self) -> None:
-        """End all: who is idle by hanging up, who works by SIGTERM, and who then still lives by SIGKILL."""
+        """End all workers: idle ones by closing the connection, busy ones by SIGTERM, the rest by SIGKILL."""
         for worker in self._workers:
             if worker.job is not None:
                 worker.process.terminate()
@@ -121,17 +121,17 @@ def _refuse_local_functions(jobs: Sequence[Job]) -> None:
 
 
 def serve(connection: Connection, threads: int) -> None:
-    """Do the jobs that arrive until the parent hangs up."""
+    """Do the jobs that arrive until the parent closes the connection."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:
         while True:
-            connection.send(_answer(connection.recv_bytes(), connection))
+            connection.send(_reply(connection.recv_bytes(), connection))
     except (EOFError, OSError):
         return
 
 
-def _answer(message: bytes, connection: Connection) -> Event | str:
+def _reply(message: bytes, connection: Connection) -> Event | str:
     try:
         job: Job = pickle.loads(message)
     except Exception:  # the run's module cannot be imported here
@@ -140,17 +140,17 @@ def _answer(message: bytes, connection: Connection) -> Event | str:
 
 
 def _exit_with_parent() -> None:
-    """A parent that was killed must not leave its workers training on."""
+    """Exit when the parent is gone, even if it was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    # A process that the parent forked may keep the pipe open after its death, so its number is looked at too.
+    # A process that the parent forked may keep the pipe open after its death, so the parent's id is checked too.
     while not wait([parent.sentinel], timeout=1.0) and (os.name == "nt" or os.getppid() == parent.pid):
         pass
     os._exit(1)
 
 
 class Worker:
-    """The parent's hold on one worker process and the job that it has."""
+    """The parent's handle on one worker process and its job."""
 
     def __init__(self, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -159,7 +159,7 @@ class Worker:
         self.process = context.Process(target=serve, args=(theirs, threads), name="orthograd-worker")
         with _environment(OMP_NUM_THREADS=str(threads)):  # torch reads it when imported, before `serve` can set it
             self.process.start()
-        theirs.close()  # else its death would not end the connection
+        theirs.close()  # otherwise its death would not close the connection
 
     def assign(self, job: Job) -> None:
         """Send it a job."""
@@ -167,11 +167,11 @@ class Worker:
         try:
             self.connection.send_bytes(pickle.dumps(job))
         except OSError:
-            return  # it has died: `event` will tell
+            return  # it has died: `event` reports it
 
     def event(self) -> Event | None:
-        """What it has told next, if anything; after a last event, a busy one or its death it has no job."""
-        is_dead = not self.process.is_alive()  # asked first: what it told before it died is then in the connection
+        """Its next event, or None. After a last event, a busy one or its death it has no job."""
+        is_dead = not self.process.is_alive()  # asked first: events sent before its death are then in the connection
         try:
             if self.connection.poll():
                 return self._received(self.connection.recv())
@@ -190,14 +190,14 @@ class Worker:
     def _received(self, message: Event | str) -> Event:
         assert self.job is not None
         event = Event("failed", self.job.config, error=message) if isinstance(message, str) else message
-        if event.is_last or event.kind == "busy":
+        if event.is_last or event.type == "busy":
             self.job = None
         return event
 
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C and timers wait for the end of the block; processes started in it see neither: the parent stops them."""
+    """Delay Ctrl-C and timers to the end of the block; processes started in it ignore both: the parent stops them."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

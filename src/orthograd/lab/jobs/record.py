@@ -1,8 +1,8 @@
-"""record.json: what a finished run was, what it measured, and which files belong to it.
+"""record.json: the config of a finished run, its results, and the hashes of its files.
 
-A record also has a fingerprint of the run's data and network, which `orthograd.lab.training` makes. A config only names
-functions. What they give may change behind their names, or with every call; then runs of one config are not alike, and
-what differs between them is not the method alone.
+A record also has a fingerprint of the run's data and network, made by `orthograd.lab.training`. A config only names
+functions, whose results may change from version to version or from call to call. Runs with different fingerprints are
+not comparable: they differ in more than the method.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ OURS = ("config", "hash", "files", "sha256")
 
 
 def write_record(folder: Path, config: JsonObject, reported: dict[str, Any]) -> dict[str, Any]:
-    """Write what the run reports, beside its config and the sizes and hashes of its tensors."""
+    """Write the run's report with its config and the sizes and hashes of its tensor files; return the record."""
     if not isinstance(reported, dict):
-        raise TypeError(f"expected what the run reports as a dict, got {reported!r}")
+        raise TypeError(f"expected the report of a run as a dict, got {reported!r}")
     if taken := sorted(set(OURS) & set(reported)):
         raise ValueError(f"expected a report without {', '.join(OURS)}, which the store adds; got {', '.join(taken)}")
     whole = {**reported, "config": config, "hash": config_hash(config), "files": _files(folder)}
@@ -31,7 +31,7 @@ def write_record(folder: Path, config: JsonObject, reported: dict[str, Any]) -> 
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The record, once it agrees with itself, its folder, its config and the sizes of its files."""
+    """The record, checked against its own hash, its folder, its config and the sizes of its files."""
     path = folder / RECORD
     record = read_object(path)
     if missing := [name for name in OURS if name not in record]:
@@ -46,7 +46,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def check_hashes(record: Mapping[str, Any], where: str) -> None:
-    """A record says by itself what its contents and its config hash to."""
+    """Raise StoreError unless the record and its config have the hashes that it states."""
     if record["sha256"] != _own_hash(record):
         raise StoreError(f"{where}: was changed after it was written: its contents do not have the hash it states")
     if record["hash"] != (expected := config_hash(record["config"])):
@@ -54,14 +54,14 @@ def check_hashes(record: Mapping[str, Any], where: str) -> None:
 
 
 def verify_hashes(folder: Path, record: dict[str, Any]) -> None:
-    """Read every file of the record and compare its SHA-256."""
+    """Raise StoreError unless every file of the record has its SHA-256."""
     for name, expected in record["files"].items():
         if (actual := _described(folder / name)) != expected:
             raise StoreError(f"{folder / name}: expected SHA-256 {expected['sha256']}, got {actual['sha256']}")
 
 
 def check_config(folder: Path) -> None:
-    """The folder's config.json must be the one the folder is named after."""
+    """Raise StoreError unless the folder is named after the hash of its config.json."""
     path = folder / CONFIG
     if (actual := config_hash(read_object(path))) != folder.name:
         raise StoreError(f"{path}: is the config of run {actual}, not of {folder.name}")
@@ -79,7 +79,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _check_size(path: Path, expected: int) -> None:
-    what_to_do = f"without {path.parent} the run is done again"
+    what_to_do = f"delete {path.parent} to do the run again"
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -94,22 +94,22 @@ def _own_hash(record: Mapping[str, Any]) -> str:
 
 
 ROUNDING, ROUNDING_OF_LOGITS = 1e-4, 1e-2
-"""Relative differences that other CPUs and versions of torch may make; logits have gone through many layers."""
+"""Relative tolerances for other CPUs and versions of torch; logits have passed through many layers."""
 SAME_EACH_TIME = "draw with a seed (torch.Generator().manual_seed(0)), or save what was drawn once and load it"
-"""What to do with a data function that gives something else each time."""
+"""Advice for a data function that returns something else each time."""
 
 Fingerprint = Mapping[str, Any]
 
 
 def fingerprint_of(record: Mapping[str, Any]) -> Fingerprint:
-    """That of a record; those of earlier versions have the number of parameters alone."""
+    """Fingerprint of a record; records of earlier versions have only the number of parameters."""
     parameters = {"parameters": record["parameters"]} if "parameters" in record else {}
     fingerprint: Fingerprint = record.get("fingerprint") or parameters
     return fingerprint
 
 
 def difference(one: Fingerprint, other: Fingerprint) -> str:
-    """What sets two of them apart, as far as both tell; nothing where that is no more than rounding.
+    """Description of the first difference between two fingerprints; empty if they agree up to rounding.
 
     >>> difference({"parameters": 275}, {"parameters": 17411})
     'another network: 275 parameters, and 17,411'
@@ -124,12 +124,12 @@ def difference(one: Fingerprint, other: Fingerprint) -> str:
     if "structure" not in shared:
         return ""
     if one["structure"] != other["structure"]:
-        return "another network: other names, shapes or kinds of its parameters"
+        return "another network: other names, shapes or dtypes of its parameters"
     for name, sketch in one["values"].items():
         if not _agree(sketch, other["values"][name], ROUNDING):
             return f"another network: other initial values of {name}"
     if not all(_agree(*pair, ROUNDING_OF_LOGITS) for pair in zip(one["logits"], other["logits"], strict=True)):
-        return "another network: with the same initial values other logits"
+        return "another network: the same initial values, but other logits"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Where the runs of an experiment lie: a folder for each, named by the hash of its config."""
+"""Store of an experiment's runs: one folder each, named by the hash of its config."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Store:
         return f"Store({str(self.folder)!r})"
 
     def get(self, config: JsonObject) -> RunFolder:
-        """The folder of the run with this config, on the disk or not yet."""
+        """The folder of the run with this config, whether it exists on disk or not."""
         return RunFolder(self.folder, config)
 
     def runs(self) -> Iterator[dict[str, Any]]:
-        """The record of every finished run, in the order of their hashes; StoreError at one that is not sound."""
+        """The record of every finished run, in the order of their hashes; StoreError at a damaged one."""
         if not files.exists(self.folder):
             return
         with files.naming(self.folder, "be listed"):
@@ -52,7 +52,7 @@ class Store:
 
 
 class RunFolder:
-    """One run of a store. Anyone may read it; only who has claimed it may write."""
+    """One run of a store. Any process may read it; only the one that has claimed it may write."""
 
     def __init__(self, store: Path, config: JsonObject) -> None:
         self.config = plain_copy(config)
@@ -66,9 +66,9 @@ class RunFolder:
 
     @contextmanager
     def claim(self) -> Iterator[bool]:
-        """Whether this process owns the run until the end of the block; False if another one does.
+        """Claim the run until the end of the block; False if another process has claimed it.
 
-        The claim ends with the process, however it dies. What earlier owners left half-written is cleaned up.
+        The claim ends with the process, however it dies. Half-written files of earlier owners are removed.
         """
         files.make_folder(self.path)
         with files.exclusive(self.path / "lock") as is_ours:
@@ -84,30 +84,30 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is a record; `record()` says whether it is sound."""
+        """True if there is a record; `record()` checks it."""
         return files.exists(self.path / RECORD)
 
     @property
     def is_resumable(self) -> bool:
-        """Whether an unfinished run has a checkpoint."""
+        """True if the run is unfinished and has a checkpoint."""
         return self._checkpoints.exist and not self.is_finished
 
     @property
     def is_untidy(self) -> bool:
-        """Whether a process died here between two steps, so that a claim would clean up."""
+        """True if a process died here and left files that a claim would remove."""
         stale = self._checkpoints.exist or files.exists(self.path / FAILURE)
         return (self.is_finished and stale) or bool(files.leftovers(self.path))
 
     def record(self) -> dict[str, Any]:
-        """What the finished run reported, with "config", "hash" and "files"; StoreError if anything does not fit."""
+        """The finished run's report with "config", "hash" and "files"; StoreError if anything disagrees."""
         return read_record(self.path)
 
     def verify(self) -> None:
-        """Compare every tensor file with the hash in the record, byte for byte."""
+        """Raise StoreError unless every tensor file has the hash in the record."""
         verify_hashes(self.path, self.record())
 
     def write_tensors(self, name: str, content: dict[str, Tensor]) -> Path:
-        """Write NAME.safetensors, whole or not at all."""
+        """Write NAME.safetensors atomically; return its path."""
         path = self._tensor_path(name)
         self._require_claim(path)
         files.write(path, as_bytes(content))
@@ -118,7 +118,7 @@ class RunFolder:
         return read(self._tensor_path(name))[0]
 
     def save_checkpoint(self, content: dict[str, Tensor], state: Any) -> None:
-        """Make these tensors and this JSON data, both of one instant, what the run goes on from."""
+        """Save these tensors and this JSON data as the checkpoint to resume from."""
         self._require_claim(self.path / CHECKPOINT)
         self._checkpoints.save(content, state)
 
@@ -127,16 +127,16 @@ class RunFolder:
         return self._checkpoints.load()
 
     def finish(self, reported: dict[str, Any]) -> dict[str, Any]:
-        """Write the record, which makes the run finished; then remove the checkpoint and what tells of a failure."""
+        """Write the record, which makes the run finished; then remove its checkpoint and failure.txt."""
         self._require_claim(self.path / RECORD)
         record = write_record(self.path, self.config, reported)
         self._remove_stale()
         return record
 
     def write_failure(self, error: str) -> Path | None:
-        """Leave in failure.txt why an attempt failed, for who comes to look; None where the disk refuses.
+        """Write the error of a failed attempt to failure.txt; None if the file cannot be written.
 
-        It needs no claim, for whoever had it may be dead, and it stays until the run is finished.
+        It needs no claim, since the claimant may be dead. The file stays until the run is finished.
         """
         path = self.path / FAILURE
         try:

@@ -1,9 +1,9 @@
-"""Convolutions as Triton kernels, for GPUs whose thread blocks fetch boxes of a tensor (TMA), as Hopper's do.
+"""Convolutions as Triton kernels, for GPUs with a tensor memory accelerator (TMA), such as Hopper.
 
-A convolution is a product of weights and pixels, summed over taps and channels. Images lie with their channels last, so
-the pixels that a tap sees are a box of the image, moved by the tap; what lies outside comes as zeros. By hand, since
-several networks share the GPU, and cuDNN's are made to have one product done soon. Here a thread block has a large
-tile for itself, which takes it longer, and all of them together less of the GPU's time.
+A convolution is a product of weights and pixels, summed over taps and channels. Images are channels last, so the pixels
+of a tap are a box of the image, moved by the tap; pixels outside are zeros. cuDNN's kernels minimize the latency of one
+convolution. Here several networks share the GPU: each thread block computes a large tile, which takes longer for one
+convolution but less GPU time for all.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def convolution_kernel(
 ):  # fmt: skip
     """y (images, H, W, O) of x with C channels. BACK: the input gradient of a convolution of stride 1 from O to C.
 
-    Weights for the way back may have been TRANSPOSED; otherwise each tile of them is. The product is multiplied by a
-    GAIN, as in all kernels here, which makes up for what TF32 drops.
+    Weights for the input gradient may be TRANSPOSED already; otherwise each tile is transposed. As in all kernels here,
+    the product is multiplied by a GAIN, which compensates for the truncation of TF32.
 
-    Where it MEASURES, a thread block leaves the mean of each channel in its pixels, and the squares about it added up.
-    With a norm, whose statistics are known, and ``plus`` it is all that follows: relu(norm(y) + plus).
+    If MEASURES, a thread block stores the mean of each channel over its pixels, and the sum of squared deviations.
+    With a norm of known statistics, the result is relu(norm(y) + plus).
     """
     first, n0 = tl.program_id(0) // (O // CHANNELS) * PIXELS, tl.program_id(0) % (O // CHANNELS) * CHANNELS
     total = tl.zeros([CHANNELS, PIXELS], tl.float32)
@@ -49,7 +49,7 @@ def wide_kernel(
     SIZE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, MEASURES: tl.constexpr,
     RELU: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, OTHERS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The same by thread blocks of all channels: two powers of two, where none divides O; the rest is masked."""
+    """`convolution_kernel` with all channels in a thread block: O as a sum of two powers of two, the rest masked."""
     first = tl.program_id(0) * PIXELS
     total, others = tl.zeros([CHANNELS, PIXELS], tl.float32), tl.zeros([OTHERS, PIXELS], tl.float32)
     for step in range(SIZE * SIZE * (C // DEPTH)):
@@ -71,7 +71,7 @@ def wide_kernel(
 
 @triton.jit
 def _weights(w, tap, n0, c0, C: tl.constexpr, O: tl.constexpr, IS_TURNED: tl.constexpr):
-    """A tile of a tap: output channels by what is multiplied."""
+    """Tile of a tap's weights: output channels by input channels."""
     return w.load([c0, tap * O + n0]).T if IS_TURNED else w.load([n0, tap * C + c0])
 
 
@@ -80,7 +80,7 @@ def _finish(
     total, y, parts, weight, bias, mean, variance, epsilon, plus, count, first, n0,
     O: tl.constexpr, MEASURES: tl.constexpr, RELU: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Store a tile, channels by pixels, and what follows it, or what it measures."""
+    """Apply the norm to a tile, channels by pixels, and store it and its statistics."""
     m, n = first + tl.arange(0, PIXELS), n0 + tl.arange(0, CHANNELS)
     places, inside = m[:, None] * O + n[None, :], (m < count)[:, None] & (n < O)[None, :]
     if weight is not None:
@@ -94,7 +94,7 @@ def _finish(
     tl.store(y + places, rounded.T, mask=inside)
     if MEASURES:
         values, own_count = rounded.to(tl.float32), tl.minimum(count - first, PIXELS)
-        center = tl.sum(values, 1) / own_count  # what lies behind the last image is zero
+        center = tl.sum(values, 1) / own_count  # values after the last image are zero
         apart = tl.where((m < count)[None, :], values - center[:, None], 0.0)
         own = parts + first // PIXELS * (2 * O) + n
         tl.store(own, center, mask=n < O)
@@ -106,9 +106,9 @@ def merging_kernel(
     parts, mean, scale, running_mean, running_variance, pixels, channels, stretches, length, epsilon, momentum,
     COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Mean and 1/deviation of each channel, running ones too, from what thread blocks have measured."""
+    """Mean and 1 / standard deviation of each channel, and running ones, from the thread blocks' statistics."""
     columns, numbers = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, AT_ONCE)
-    pivot = tl.load(parts + columns)  # differences from one of the means keep their digits where means are large
+    pivot = tl.load(parts + columns)  # differences from one of the means stay accurate if means are large
     sums = tl.zeros([AT_ONCE, COLUMNS], tl.float32)
     squares = tl.zeros([AT_ONCE, COLUMNS], tl.float32)
     for first in range(0, stretches, AT_ONCE):
@@ -136,18 +136,18 @@ def spreading_kernel(
 ):  # fmt: skip
     """The input gradient, (images, 2H, 2W, O), of a convolution of stride 2 from O to C channels.
 
-    A pixel in an odd row is seen by the first and last row of taps, one in an even row by the middle one; columns as
-    well. So there are four kinds of pixels, and a thread block has one of them.
+    The first and last row of taps read pixels in odd rows, the middle one those in even rows; the same for columns. So
+    pixels have four parities, and a thread block has one of them.
     """
-    kind = 3 - tl.program_id(0) % 4  # those with the most taps first
-    odd_y, odd_x = kind // 2, kind % 2
+    parity = 3 - tl.program_id(0) % 4  # those with the most taps first
+    odd_y, odd_x = parity // 2, parity % 2
     first = tl.program_id(0) // (4 * (O // CHANNELS)) * PIXELS
     n0 = tl.program_id(0) // 4 % (O // CHANNELS) * CHANNELS
     image, row = first // (H * W), first // W % H
     total = tl.zeros([CHANNELS, PIXELS], tl.float32)
     taps = (1 + odd_y) * (1 + odd_x)
     if SIZE == 1:
-        taps = tl.where(kind == 0, 1, 0)
+        taps = tl.where(parity == 0, 1, 0)
     for step in range(taps * (C // DEPTH)):
         tap, c0 = step // (C // DEPTH), step % (C // DEPTH) * DEPTH
         below, right = odd_y - tap // (1 + odd_x), odd_x - tap % (1 + odd_x)
@@ -164,7 +164,7 @@ def spreading_kernel(
 
 @triton.jit
 def transposing_kernel(w, out, taps, C: tl.constexpr, O: tl.constexpr, SIDE: tl.constexpr):
-    """Weights (C, taps, O) as (O, taps, C), a tile of a tap each thread block."""
+    """Transpose weights (C, taps, O) to (O, taps, C), one tile of a tap per thread block."""
     tile, tap = tl.program_id(0), tl.program_id(1)
     c = tile % (C // SIDE) * SIDE + tl.arange(0, SIDE)
     o = tile // (C // SIDE) * SIDE + tl.arange(0, SIDE)
@@ -178,7 +178,7 @@ def weight_gradient_kernel(
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr,
     OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The weight gradient, (stretches, O, SIZE, SIZE, C): of a stretch of pixels, a tile of a tap each thread block."""
+    """Weight gradient (stretches, O, SIZE, SIZE, C) by stretch of pixels, one tile of a tap per thread block."""
     TILES: tl.constexpr = (O // OUTPUTS) * (C // INPUTS) * SIZE * SIZE
     tile, stretch = tl.program_id(0) % TILES, tl.program_id(0) // TILES
     c0, o0 = tile % (C // INPUTS) * INPUTS, tile // (C // INPUTS) % (O // OUTPUTS) * OUTPUTS
@@ -208,7 +208,7 @@ def _moved(
     x, first, tap, c0,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr,
 ):  # fmt: skip
-    """What a tap sees of x from the pixel ``first`` on: a box, of every other row and column where the stride is 2."""
+    """Box of x that a tap reads from pixel ``first`` on; with stride 2, every other row and column."""
     image, row = first // (H * W), first // W % H
     down, right = tap // SIZE - SIZE // 2, tap % SIZE - SIZE // 2
     if STRIDE == 1:
@@ -224,7 +224,7 @@ def stem_kernel(
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, GAIN: tl.constexpr,
     PIXELS: tl.constexpr, PATCH: tl.constexpr,
 ):  # fmt: skip
-    """A convolution of 3 × 3 from few channels: all that a pixel sees at once, up to PATCH values."""
+    """3 × 3 convolution from few channels: all taps and channels in one product, up to PATCH values."""
     m, n, k = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, O), tl.arange(0, PATCH)
     weights = tl.load(w + n[None, :] * (9 * C) + k[:, None], mask=(k < 9 * C)[:, None], other=0.0)
     product = tl.dot(_patches(x, m, k, pixels, H, W, C), weights) * GAIN
@@ -237,7 +237,7 @@ def stem_weight_gradient_kernel(
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, GAIN: tl.constexpr,
     PIXELS: tl.constexpr, PATCH: tl.constexpr,
 ):  # fmt: skip
-    """Its weight gradient, (stretches, O, 3, 3, C)."""
+    """Weight gradient of `stem_kernel`, (stretches, O, 3, 3, C)."""
     n, k = tl.arange(0, O), tl.arange(0, PATCH)
     total = tl.zeros([O, PATCH], tl.float32)
     for first in range(tl.program_id(0) * length, tl.program_id(0) * length + length, PIXELS):
@@ -250,7 +250,7 @@ def stem_weight_gradient_kernel(
 
 @triton.jit
 def _patches(x, m, k, pixels, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr):
-    """The values around each pixel, in the order of the weights."""
+    """Values around each pixel, in the order of the weights."""
     down, right, c = k // (3 * C) - 1, k // C % 3 - 1, k % C
     rows, columns = (m // W % H)[:, None] + down[None, :], (m % W)[:, None] + right[None, :]
     inside = (rows >= 0) & (rows < H) & (columns >= 0) & (columns < W) & (m < pixels)[:, None] & (k < 9 * C)[None, :]

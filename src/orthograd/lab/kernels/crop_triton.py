@@ -1,4 +1,4 @@
-"""An epoch's images as a step sees them, by one launch: gathered, cropped, flipped and looked up in a table."""
+"""An epoch's images in one launch: gathered, cropped, flipped and looked up in a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def crop_kernel(
     CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
     MARGIN: tl.constexpr, CROPS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Of the image at one place: ``table`` has for each byte what it becomes in each channel; ``out`` these last."""
+    """Crop the image at one position; ``table`` maps bytes to values per channel, ``out`` has channels last."""
     place = tl.program_id(0)
     own = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     inside = own < CHANNELS * HEIGHT * WIDTH

@@ -1,6 +1,6 @@
-"""When the kernels for convolutions and norms apply, and in which tiles they work: as measured on an H200.
+"""Conditions under which the kernels for convolutions and norms apply, and their tiles, as measured on an H200.
 
-The one place that says so, without Triton.
+This module does not import Triton.
 """
 
 from __future__ import annotations
@@ -14,67 +14,67 @@ from torch import Tensor, nn
 from ...engine.compilation import has_triton
 
 Ways = tuple[Tensor, Tensor]
-"""The same values for two that use them: their gradients are added up in the kernel that needs the sum."""
+"""The same values for two uses: the kernel that needs the sum of their gradients adds them."""
 Statistics = tuple[Tensor, Tensor]
-"""Mean and 1/deviation of each channel of a batch."""
+"""Mean and 1 / standard deviation of each channel of a batch."""
 NORM_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 CONVOLUTION_TYPES = (torch.bfloat16, torch.float16)
-"""And float32, where a GPU may multiply in TF32."""
+"""Also float32, if the GPU may multiply in TF32."""
 SIZES = (4, 8, 16, 32)
-"""Of images behind a convolution, high and wide: tiles of so many pixels are whole rows of them."""
+"""Heights and widths of output images: tiles consist of whole rows of these."""
 ALIGNED = 16
-"""Bytes that the beginning of a tensor is a multiple of, or it has no boxes."""
+"""Alignment in bytes of a tensor's address, which tensor descriptors need."""
 STEMS = (16, 64)
-"""Channels behind the first convolutions of the networks here."""
+"""Output channels of the first convolutions of the networks here."""
 MANY = 512 * 512
-"""Weights of a tap, of which to transpose all takes longer than our kernel is faster than cuDNN's."""
+"""Weights per tap from which transposing them costs more than these kernels gain over cuDNN."""
 
 
 class Tile(NamedTuple):
-    """Two sides of what a thread block computes, powers of two, its warps, and how many products ahead it fetches."""
+    """Two sides of a thread block's tile, powers of two; its warps; and its pipeline stages."""
 
     first: int
     second: int
     warps: int
     stages: int
     more: int = 0
-    """A power of two beside the second, where both together are the side."""
+    """A power of two to add to the second, if the side is the sum of both."""
 
 
 WIDE = {160: Tile(256, 128, 8, 5, 64), 320: Tile(128, 256, 8, 3, 64)}
-"""Of channels that no large power of two divides, a tile of all of them."""
+"""Tiles for channel counts that no large power of two divides: all channels in one tile."""
 SPREAD = Tile(256, 64, 4, 3)
-"""Of input gradients for such channels, with stride 2."""
+"""Tile of input gradients for such channels, with stride 2."""
 
 
 def is_stem(layer: nn.Conv2d) -> bool:
-    """Whether all that a pixel sees of few channels is one small product."""
+    """True for a first convolution: 3 × 3, stride 1, from at most 3 channels."""
     is_small = layer.in_channels <= 3 and layer.out_channels in STEMS
     return is_small and layer.kernel_size == (3, 3) and layer.stride == (1, 1)
 
 
 def has_tiles(channels: int) -> bool:
-    """Others would leave parts of tiles empty, by which cuDNN is faster."""
+    """True if the channels fill whole tiles; otherwise cuDNN is faster."""
     return channels == 64 or channels % 128 == 0
 
 
 def backward_ways(layer: nn.Conv2d, dtype: torch.dtype) -> tuple[bool, bool]:
-    """Whether our kernels compute the input gradient and the weight gradient: measured on an H200.
+    """True for the input gradient and the weight gradient if these kernels compute it, as measured on an H200.
 
-    In TF32, weights have to be transposed first, which takes long where there are many.
+    In TF32, weights have to be transposed first, which is slow for many weights.
     """
     inputs, outputs = layer.in_channels, layer.out_channels
     if is_stem(layer):
-        return False, True  # no training asks for the gradient of the images
+        return False, True  # training does not need the gradient of the images
     if dtype == torch.float32:
         return layer.stride == (2, 2) or inputs * outputs < MANY, False
     return layer.stride == (1, 1) or inputs % 64 == 0, has_tiles(inputs) and has_tiles(outputs)
 
 
 def tile_of(pixels: int, channels: int, depth: int) -> Tile:
-    """Of a forward pass, and of an input gradient: pixels by channels, as measured on an H200.
+    """Tile of a forward pass or an input gradient: pixels by channels, as measured on an H200.
 
-    Where few products are added up, memory bounds it, and small thread blocks keep it busy.
+    Sums of few products are memory-bound, and small thread blocks use the bandwidth best.
     """
     if channels in WIDE:
         return WIDE[channels]
@@ -84,12 +84,12 @@ def tile_of(pixels: int, channels: int, depth: int) -> Tile:
 
 
 def weights_tile_of(inputs: int, outputs: int) -> Tile:
-    """Of a weight gradient: outputs by inputs, as measured on an H200."""
+    """Tile of a weight gradient: outputs by inputs, as measured on an H200."""
     return Tile(128 if outputs % 128 == 0 else 64, 128 if inputs % 128 == 0 and inputs > 128 else 64, 4, 3)
 
 
 def is_convolution_fused(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Conv2d]:
-    """Whether the kernels do what this convolution does, on the current GPU; they have no second derivatives."""
+    """True if the kernels support this convolution on the current GPU; they have no second derivatives."""
     if type(x) is not Tensor or type(layer) is not nn.Conv2d or not x.is_cuda or torch.compiler.is_compiling():
         return False
     if layer._forward_hooks or layer._forward_pre_hooks:
@@ -102,7 +102,7 @@ def is_convolution_fused(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Conv2d]:
 
 
 def convolution_fits(layer: nn.Conv2d, x: Tensor) -> bool:
-    """Whether the kernels can walk these values, and are faster: not of full precision, channels last, in whole tiles.
+    """True if the kernels support these values and are faster: reduced precision, channels last, whole tiles.
 
     >>> x = torch.zeros(2, 64, 8, 8, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
     >>> convolution_fits(nn.Conv2d(64, 128, 3, 2, padding=1, bias=False), x)
@@ -121,29 +121,29 @@ def convolution_fits(layer: nn.Conv2d, x: Tensor) -> bool:
         return False
     is_sized = x.shape[2] == x.shape[3] and x.shape[2] in [stride * side for side in SIZES]
     channels = layer.in_channels, layer.out_channels
-    least = 128 if size == stride == 1 else 64  # such a product of fewer is bound by memory, and cuDNN's is faster
+    least = 128 if size == stride == 1 else 64  # with fewer it is memory-bound, and cuDNN is faster
     is_wide = x.dtype in CONVOLUTION_TYPES and all(count in WIDE or has_tiles(count) for count in channels)
     return is_sized and (is_stem(layer) or (min(channels) >= least and (is_wide or all(map(has_tiles, channels)))))
 
 
 def _may_round() -> bool:
-    """Whether convolutions of float32 may be in TF32."""
+    """True if float32 convolutions may use TF32."""
     try:
         return torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # recurrent layers are set otherwise, as they can be by now
+    except RuntimeError:  # newer PyTorch, with another setting for recurrent layers
         return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")  # type: ignore[attr-defined]
 
 
 @cache
 def _has_boxes(device: int) -> bool:
-    """Whether this is the kind of GPU that the kernels were measured on, with a Triton that knows it."""
+    """True on a Hopper GPU, which has TMA, with a Triton that supports it."""
     return has_triton() and torch.cuda.get_device_capability(device)[0] == 9
 
 
 def is_norm_fused(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> TypeGuard[nn.BatchNorm2d]:
-    """Whether the kernels do what this norm does, on the current GPU.
+    """True if the kernels support this norm on the current GPU.
 
-    They have gradients in training alone, and no second derivatives.
+    They have gradients only in train mode, and no second derivatives.
     """
     if type(x) is not Tensor or type(norm) is not nn.BatchNorm2d or not x.is_cuda:
         return False
@@ -156,7 +156,7 @@ def is_norm_fused(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> Typ
 
 
 def norm_fits(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> bool:
-    """Whether the kernels can walk these values: channels last, as many as the norm has, and not too many to count.
+    """True if the kernels support these values: channels last, as many as the norm has, and fewer than 2³¹ values.
 
     >>> norm_fits(nn.BatchNorm2d(3), torch.zeros(2, 3, 4, 4), None)
     False
@@ -164,6 +164,6 @@ def norm_fits(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> bool:
     True
     """
     is_known = x.dtype in NORM_TYPES and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
-    # Of one value there is no deviation; PyTorch says so.
+    # One value has no standard deviation: PyTorch raises the error.
     is_sized = is_known and x.shape[1] == norm.num_features and x.shape[1] < x.numel() < 2**31
     return is_sized and (plus is None or plus.shape == x.shape)

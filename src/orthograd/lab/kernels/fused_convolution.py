@@ -1,4 +1,4 @@
-"""The kernels of a convolution, launched and differentiated."""
+"""Launches and derivatives of the convolution kernels."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from .convolution_triton import (
 from .eligible import ALIGNED, SPREAD, Statistics, Tile, backward_ways, is_norm_fused, is_stem, tile_of, weights_tile_of
 
 BLOCKS = 132
-"""Thread blocks of a launch that adds up weight gradients, about: one for each multiprocessor of an H200."""
+"""Approximate number of thread blocks for weight gradients: one per multiprocessor of an H200."""
 SHORTEST = 256
-"""Pixels of a stretch, at least."""
+"""Fewest pixels of a stretch."""
 DEPTH = 128
-"""Bytes of channels, multiplied at a time, as far as they divide all channels; or as many pixels."""
+"""Bytes of channels (or pixels) multiplied at a time, if that divides all channels."""
 SQUARE = 64
-"""Weights of which a thread block transposes as many times as many."""
+"""Side of the square of weights that a thread block transposes."""
 STEM_PIXELS, STEM_PATCH = 128, 32
-"""Of a thread block of the first convolution, and values that a pixel sees, as a power of two."""
+"""Pixels per thread block of the first convolution, and values in a patch, as a power of two."""
 ADDED, AT_ONCE = 4096, 16
-"""Numbers that a thread block adds up to weight gradients, and of how many stretches at a time, at most."""
+"""Numbers that a thread block sums for weight gradients, and the most stretches at a time."""
 MERGED = 16, 256
-"""Channels of which a thread block merges what was measured, and of how many tiles at a time."""
+"""Channels whose statistics a thread block merges, and tiles at a time."""
 DROPPED = 2**-10 / (2 * math.log(2))
-"""Of a product in TF32: the GPU drops bits where others round, in either factor a part in 2^12 ln 2 on average, which
-is known since digits of numbers are distributed as they are (Benford's law)."""
+"""Mean relative loss of a product in TF32. The GPU truncates each factor instead of rounding it. On average that loses
+one part in 2^12 ln 2, since leading digits follow Benford's law."""
 NO_LINE = None, None, None, None, 0.0
-"""Where no norm is folded in."""
+"""Arguments of a launch without a fused norm."""
 
 
 def fused_convolution(layer: nn.Conv2d, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
-    """The convolution by our kernels, and what the batch norm behind it needs to know of it, where it may."""
+    """The convolution by these kernels, and its statistics if the following BatchNorm can use them."""
     weight = _weight_of(layer, x)
     y, *statistics = _Convolution.apply(x, weight, layer, norm)  # type: ignore[no-untyped-call]
     return y, (statistics[0], statistics[1]) if statistics else None
@@ -76,14 +76,14 @@ class _Convolution(torch.autograd.Function):
 
 
 def values(layer: nn.Conv2d, x: Tensor, weight: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, ...]:
-    """What comes out, and the mean and 1/deviation of its channels if the norm behind it trains by our kernels."""
+    """Output, and the mean and 1 / standard deviation of its channels if the norm after it trains by kernels."""
     return (_stem(x, weight),) if is_stem(layer) else _forward(x, weight, layer.stride[0], norm)
 
 
 def gradients(
     layer: nn.Conv2d, output_gradient: Tensor, x: Tensor, weight: Tensor, *, wanted: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Of x and of the weight, as far as they are wanted: by our kernels where these are the faster, or by cuDNN."""
+    """Input and weight gradient, as far as wanted: by these kernels where they are faster, otherwise by cuDNN."""
     ours = tuple(each and is_ours for each, is_ours in zip(wanted, backward_ways(layer, x.dtype), strict=True))
     input_gradient = weight_gradient = None
     if ours[0]:
@@ -120,7 +120,7 @@ def _forward(x: Tensor, weight: Tensor, stride: int, norm: nn.Module | None = No
 
 
 def evaluated(layer: nn.Conv2d, norm: nn.Module, x: Tensor, plus: Tensor | None, *, relu: bool) -> Tensor | None:
-    """relu(norm(conv(x)) + plus), or without ReLU, in one launch; None if that is not how the norm goes."""
+    """relu(norm(conv(x)) + plus), or without ReLU, in one launch; None if the kernels do not support the norm."""
     weight = _weight_of(layer, x)
     y, tile = _placed(x, weight, layer.stride[0])
     if norm.training or not is_norm_fused(norm, y, plus):
@@ -160,7 +160,7 @@ def _input_gradient(output_gradient: Tensor, weight: Tensor, stride: int) -> Ten
     input_gradient = _images(count, channels, side * stride, output_gradient)
     tile = tile_of(count * side * side, channels, outputs * size * size // (stride * stride))
     shape = count, side, side, outputs, channels, size
-    is_transposed = output_gradient.dtype == torch.float32  # products of TF32 cannot turn what they are given
+    is_transposed = output_gradient.dtype == torch.float32  # products in TF32 cannot transpose their operands
     weight = _transposed(weight) if is_transposed else weight
     if stride == 1:
         _multiply(output_gradient, weight, tile, (input_gradient, None, *NO_LINE, None), shape, 1, is_back=True)
@@ -221,7 +221,7 @@ def _depth(x: Tensor) -> int:
 
 
 def _transposed(weight: Tensor) -> Tensor:
-    """Those of an input together, as a convolution back wants them."""
+    """Weights with inputs first, as the input gradient needs them."""
     outputs, inputs, size, _ = weight.shape
     transposed = torch.empty((inputs, outputs, size, size), device=weight.device, memory_format=torch.channels_last)
     tiles = outputs // SQUARE * (inputs // SQUARE), size * size
@@ -282,13 +282,13 @@ def _images(count: int, channels: int, side: int, like: Tensor) -> Tensor:
 
 
 def _stretches(pixels: int, wanted: int, multiple: int) -> tuple[int, int]:
-    """Pixels of a stretch, and how many stretches there are."""
+    """Pixels per stretch, and the number of stretches."""
     length = -(-pixels // (wanted * multiple)) * multiple
     return length, -(-pixels // length)
 
 
 def _boxes(x: Tensor, stride: int, pixels: int, channels: int) -> TensorDescriptor:
-    """Whole rows of images, so many pixels of so many channels; with stride 2 odd and even places lie apart."""
+    """Descriptor of boxes of whole image rows, by pixels and channels; with stride 2, odd and even pixels are split."""
     count, depth, height, width = x.shape
     rows = min(height // stride, pixels * stride // width)
     images, columns = pixels * stride // (rows * width), width // stride
@@ -300,5 +300,5 @@ def _boxes(x: Tensor, stride: int, pixels: int, channels: int) -> TensorDescript
 
 
 def _matrix(weight: Tensor, block: list[int]) -> TensorDescriptor:
-    """Outputs by taps and inputs."""
+    """Descriptor of the weights as a matrix: outputs by taps and inputs."""
     return TensorDescriptor.from_tensor(weight.permute(0, 2, 3, 1).reshape(len(weight), -1), block)

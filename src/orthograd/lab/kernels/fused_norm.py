@@ -1,4 +1,4 @@
-"""The kernels of a norm, launched and differentiated."""
+"""Launches and derivatives of the BatchNorm kernels."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch.autograd.function import once_differentiable
 
 from ...engine.compilation import launch
 from .eligible import Statistics
-from .norm_triton import input_gradient_kernel, normalise_kernel, statistics_kernel, sums_kernel
+from .norm_triton import input_gradient_kernel, normalize_kernel, statistics_kernel, sums_kernel
 
 BLOCKS, SHARE = 256, 8192
-"""Of a launch that adds up: so many thread blocks, about two for each multiprocessor of an H200, or one for so many
-values where that makes more, as far as `PARTS` allows (`benchmarks/norm_sums.py`)."""
+"""Thread blocks of a launch that sums, about two per multiprocessor of an H200; or values per thread block, if that
+gives more blocks and `PARTS` allows it (`benchmarks/norm_sums.py`)."""
 PARTS = 128
-"""Stretches of a channel, at most: what the last thread block adds up alone, while all others are done."""
+"""Most partial sums of a channel: the last thread block adds them alone."""
 SUMMED, CHANGED = (1024, 32, 2), (4096, 64, 4)
-"""To add channels up and to change values: what a thread block takes at a time, in how many channels, and its warps."""
+"""Values per thread block, its channels and its warps, for sums over channels and for changes of values."""
 COUNTERS: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
-"""Of thread blocks that have ended, for each norm: a norm is used on one stream at a time."""
+"""Counters of finished thread blocks per norm: a norm is used on one stream at a time."""
 Gradients = tuple[Tensor | None, ...]
 
 
 def fused_norm(
     norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, statistics: Statistics | None = None
 ) -> tuple[Tensor, Tensor]:
-    """relu(norm(x) + plus) or norm(x) + plus, twice: the gradients of both are added up in the kernels."""
+    """relu(norm(x) + plus) or norm(x) + plus, twice: the kernels add the gradients of both."""
     if not norm.training:
         _, y = _evaluated(norm, x, plus, relu=relu, sums=False)
         return y, y
@@ -47,12 +47,12 @@ def fused_sum_norm(norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None) -> tupl
 def _evaluated(
     norm: nn.BatchNorm2d, x: Tensor, plus: Tensor | None, *, relu: bool, sums: bool
 ) -> tuple[Tensor, Tensor]:
-    """What is normalised, with plus where it sums, and what comes out by the running statistics: one launch."""
+    """x, or x + plus if ``sums``, and its normalized output by the running statistics, in one launch."""
     plus, y, total = _alike(plus, x), torch.empty_like(x), torch.empty_like(x) if sums else x
     tile = _tile(CHANGED, x.shape[1])
     size = x.numel() // x.shape[1], x.shape[1]
     launch(
-        normalise_kernel, _grid(size, tile),
+        normalize_kernel, _grid(size, tile),
         x, plus, total, y, norm.weight, norm.bias, norm.running_mean, norm.running_var, *size, norm.eps,
         *tile, plus is not None and not sums, relu, sums, True, num_warps=CHANGED[2],
     )  # fmt: skip
@@ -73,7 +73,7 @@ class _Norm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         launches = Launches(x, norm)
         mean, scale = statistics or launches.statistics(x, None)[:2]
-        y = launches.normalised(x, plus, mean, scale, relu=relu)
+        y = launches.normalized(x, plus, mean, scale, relu=relu)
         ctx.save_for_backward(x, None if plus is None else y, weight, bias, mean, scale)
         ctx.launches, ctx.relu = launches, relu
         ctx.set_materialize_grads(False)
@@ -97,7 +97,7 @@ class _SumNorm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         launches = Launches(x, norm)
         mean, scale, total = launches.statistics(x, plus)
-        y = launches.normalised(total, None, mean, scale, relu=True)
+        y = launches.normalized(total, None, mean, scale, relu=True)
         ctx.save_for_backward(total, weight, bias, mean, scale)
         ctx.launches, ctx.has_plus = launches, plus is not None
         ctx.set_materialize_grads(False)
@@ -114,7 +114,7 @@ class _SumNorm(torch.autograd.Function):
 
 
 class Launches:
-    """The four launches of a norm for values of one shape, and the memory between them."""
+    """The four launches of a norm for values of one shape, and their buffers."""
 
     def __init__(self, x: Tensor, norm: nn.BatchNorm2d) -> None:
         self._norm, channels = norm, x.shape[1]
@@ -131,8 +131,8 @@ class Launches:
         self._counters = _counters(norm, x)
 
     def statistics(self, x: Tensor, plus: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and 1/deviation of each channel of x + plus, and that sum; the norm's running statistics follow."""
-        norm, (mean, scale) = self._norm, _vectors(x)
+        """Mean and 1 / standard deviation of each channel of x + plus, and that sum; updates the running statistics."""
+        norm, (mean, scale) = self._norm, _per_channel(x)
         plus = _alike(plus, x)
         total = x if plus is None else torch.empty_like(x)
         launch(
@@ -142,12 +142,12 @@ class Launches:
         )  # fmt: skip
         return mean, scale, total
 
-    def normalised(self, x: Tensor, plus: Tensor | None, mean: Tensor, scale: Tensor, *, relu: bool) -> Tensor:
+    def normalized(self, x: Tensor, plus: Tensor | None, mean: Tensor, scale: Tensor, *, relu: bool) -> Tensor:
         """relu(norm(x) + plus), or without ReLU."""
         y, plus = torch.empty_like(x), _alike(plus, x)
         norm, flags = self._norm, (plus is not None, relu, False, False)
         launch(
-            normalise_kernel, self._by_tile,
+            normalize_kernel, self._by_tile,
             x, plus, None, y, norm.weight, norm.bias, mean, scale, *self._size[:2], norm.eps, *self._changed, *flags,
             num_warps=CHANGED[2],
         )  # fmt: skip
@@ -162,12 +162,12 @@ class Launches:
         *line: Tensor,
         relu: bool,
     ) -> Gradients:
-        """Of x, of what was added behind the norm (where y, the sum's ReLU, is given), of weight and bias.
+        """Gradients of x, of ``plus`` (if y, the output, is given), of weight and of bias.
 
-        ``outputs`` are the gradients of the output, of which there are two where it was used twice.
+        ``outputs`` are the gradients of the output: two if it was used twice.
         """
         gradient, other, beside = (_alike(each, x) for each in (*outputs, beside))
-        weight_gradient, bias_gradient = _vectors(x)
+        weight_gradient, bias_gradient = _per_channel(x)
         given, flags = (gradient, other, x, y), (other is not None, y is not None, relu)
         launch(
             sums_kernel, self._by_stretch,
@@ -189,7 +189,7 @@ def _count(norm: nn.BatchNorm2d) -> None:
 
 
 def _counters(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """Zeros, made once: the kernels leave zeros behind."""
+    """Zeros, made once: the kernels reset them to zero."""
     kept = COUNTERS.get(norm)
     if kept is None or kept.device != x.device:
         kept = COUNTERS[norm] = torch.zeros(x.shape[1], dtype=torch.int32, device=x.device)
@@ -197,7 +197,7 @@ def _counters(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 
 def _tile(sizes: tuple[int, int, int], channels: int) -> tuple[int, int]:
-    """Pixels and channels of a thread block, fewer channels where that leaves none over."""
+    """Pixels and channels of a thread block; fewer channels if these divide all channels."""
     values, most, _ = sizes
     columns = next((count for count in (most, 32, 16) if count <= most and channels % count == 0), most)
     return values // columns, columns
@@ -207,10 +207,10 @@ def _grid(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
     return -(-size[0] // tile[0]), -(-size[1] // tile[1])
 
 
-def _vectors(x: Tensor) -> tuple[Tensor, Tensor]:
+def _per_channel(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape[1], dtype=torch.float32), x.new_empty(x.shape[1], dtype=torch.float32)
 
 
 def _alike(values: Tensor | None, x: Tensor) -> Tensor | None:
-    """The same in the dtype and order of x."""
+    """The values in the dtype and memory order of x."""
     return None if values is None else values.to(x.dtype).contiguous(memory_format=torch.channels_last)

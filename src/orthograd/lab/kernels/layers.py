@@ -1,4 +1,4 @@
-"""Convolutions, batch norms and ReLUs as networks use them: by the kernels where these apply, by PyTorch elsewhere."""
+"""Convolutions, BatchNorm and ReLU for networks: by the kernels where they apply, otherwise by PyTorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .eligible import Statistics, Ways, is_convolution_fused, is_norm_fused, is_
 
 
 def convolved(layer: nn.Module, x: Tensor, norm: nn.Module | None = None) -> tuple[Tensor, Statistics | None]:
-    """What the layer makes of x, and what the norm behind it needs to know of that, if it came to light."""
+    """The layer's output, and its statistics for the following norm, if the kernel computed them."""
     if is_convolution_fused(layer, x):
         from .fused_convolution import fused_convolution
 
@@ -21,7 +21,7 @@ def convolved(layer: nn.Module, x: Tensor, norm: nn.Module | None = None) -> tup
 def norm_relu(
     norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True, statistics: Statistics | None = None
 ) -> Ways:
-    """relu(norm(x) + plus), or the same without ReLU; x may have been measured before."""
+    """relu(norm(x) + plus), or without ReLU; ``statistics`` of x may be known already."""
     if is_norm_fused(norm, x, plus):
         from .fused_norm import fused_norm
 
@@ -42,9 +42,9 @@ def sum_norm_relu(norm: nn.Module, x: Tensor, plus: Tensor | None = None) -> tup
 
 
 def walked(layers: nn.Sequential, x: Tensor, plus: Tensor | None = None, *, relu: bool = False) -> Ways:
-    """Layer by layer, each norm with the ReLU behind it; to the last one more may be added, and a ReLU.
+    """Output of the layers, each norm fused with the ReLU after it; ``plus`` and ``relu`` apply to the last norm.
 
-    A norm is whatever stands behind a convolution: users put others in the place of batch norms.
+    A norm is any layer after a convolution: users may replace BatchNorm by others.
     """
     ways, rest = (x, x), list(layers)
     while rest:
@@ -66,7 +66,7 @@ def walked(layers: nn.Sequential, x: Tensor, plus: Tensor | None = None, *, relu
 def convolved_norm_relu(
     layer: nn.Module, norm: nn.Module, x: Tensor, plus: Tensor | None = None, *, relu: bool = True
 ) -> Ways:
-    """relu(norm(conv(x)) + plus), or the same without ReLU: in one launch where the kernels evaluate."""
+    """relu(norm(conv(x)) + plus), or without ReLU; in eval mode the kernels do it in one launch."""
     if not torch.is_grad_enabled() and is_convolution_fused(layer, x) and not is_stem(layer):
         from .fused_convolution import evaluated
 

@@ -1,10 +1,9 @@
-"""Batch norm, ReLU and the sums around them as Triton kernels: two launches forward and two backward.
+"""BatchNorm, ReLU and the sums around them as Triton kernels: two launches forward and two backward.
 
-Images lie with their channels last, so a layer's values are a matrix of pixels by channels. A first launch adds up each
-channel: every thread block the pixels of a stretch, and the last one to end adds up the stretches, in a fixed order
-whoever is last. A second launch goes over all values with the sums of the first one. By hand, since the compiler needs
-three launches each way, and few of them fill a GPU. A network that is evaluated knows its statistics: then the second
-launch is all, and adds up what is to be normalised as well.
+Images are channels last, so a layer's values are a matrix of pixels by channels. A first launch sums each channel:
+every thread block sums a stretch of pixels, and the last one to finish adds the stretches, always in the same order. A
+second launch changes all values with these sums. PyTorch's compiler needs three launches each way, and few of them fill
+a GPU. In eval mode the statistics are known: the second launch is enough, and can also add two inputs.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ def statistics_kernel(
     pixels, channels, stretches, length, epsilon, momentum,
     PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
-    """Mean and 1/deviation of each channel, running ones too; of first + second, written to total, where it ADDS."""
+    """Mean and 1 / standard deviation of each channel, and running ones; if ADDS, of total = first + second."""
     stretch, columns = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     begin, is_channel = stretch * length, columns < channels
     count = tl.minimum(length, pixels - begin).to(tl.float32)
-    # Sums about one of the values keep their digits where the mean is large.
+    # Sums of differences from one of the values stay accurate if the mean is large.
     pivot = tl.load(first + begin * channels + columns, mask=is_channel, other=0.0).to(tl.float32)
     if ADDS:
         pivot += tl.load(second + begin * channels + columns, mask=is_channel, other=0.0).to(tl.float32)
@@ -58,14 +57,14 @@ def statistics_kernel(
 
 
 @triton.jit
-def normalise_kernel(
+def normalize_kernel(
     values, plus, total, out, weight, bias, mean, scale, pixels, channels, epsilon,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDS: tl.constexpr, RELU: tl.constexpr,
     SUMS: tl.constexpr, VARIANCE: tl.constexpr,
 ):  # fmt: skip
-    """relu(norm(values) + plus), or without the ReLU; of values + plus, written to total, where it SUMS.
+    """relu(norm(values) + plus), or without the ReLU; if SUMS, relu(norm(total)) with total = values + plus.
 
-    Where it is the VARIANCE, ``scale`` is not yet 1/deviation.
+    ``scale`` is 1 / standard deviation, or the variance if VARIANCE.
     """
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     if VARIANCE:
@@ -81,7 +80,7 @@ def normalise_kernel(
     if ADDS:
         y += tl.load(plus + places, mask=inside).to(tl.float32)
     if RELU:
-        y = tl.where(y < 0, 0.0, y)  # NaN stays, as in PyTorch: training that diverges is to be seen
+        y = tl.where(y < 0, 0.0, y)  # keeps NaN, as in PyTorch, so that diverged training shows
     tl.store(out + places, y.to(x.dtype), mask=inside)
 
 
@@ -92,7 +91,7 @@ def sums_kernel(
     PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of weight and bias: by channel the sum of gradients behind the ReLU, and of these times x̂."""
+    """Gradients of weight and bias: Σ g x̂ and Σ g per channel, with the gradient g masked by the ReLU."""
     stretch, columns = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     factor, shift, center, inverse = _line(weight, bias, mean, scale, columns, channels)
     gradients = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -122,23 +121,23 @@ def input_gradient_kernel(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
     BESIDE: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the values, plus ``beside``, and the gradient of what was added to them behind the norm."""
+    """Gradient of the values, plus ``beside``, and the gradient of ``plus``, which was added after the norm."""
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     is_channel = columns < channels
     factor, shift, center, inverse = _line(weight, bias, mean, scale, columns, channels)
     along_weight = tl.load(weight_gradient + columns, mask=is_channel, other=0.0) / pixels
     along_bias = tl.load(bias_gradient + columns, mask=is_channel, other=0.0) / pixels
     places, inside = _places(tl.program_id(0) * ROWS, pixels, channels, columns, ROWS)
-    kind = input_gradient.dtype.element_ty
+    dtype = input_gradient.dtype.element_ty
     x = tl.load(values + places, mask=inside, other=0.0).to(tl.float32)
     g = _behind_relu(output_gradient, other_gradient, out, x, factor, shift, places, inside, TWO, ADDED, RELU)
     if ADDED:
-        tl.store(plus_gradient + places, g.to(kind), mask=inside)
+        tl.store(plus_gradient + places, g.to(dtype), mask=inside)
     normal = (x - center[None, :]) * inverse[None, :]
     gradient = factor[None, :] * (g - along_bias[None, :] - normal * along_weight[None, :])
     if BESIDE:
         gradient += tl.load(beside + places, mask=inside, other=0.0).to(tl.float32)
-    tl.store(input_gradient + places, gradient.to(kind), mask=inside)
+    tl.store(input_gradient + places, gradient.to(dtype), mask=inside)
 
 
 @triton.jit
@@ -146,7 +145,7 @@ def _behind_relu(
     output_gradient, other_gradient, out, x, factor, shift, places, inside,
     TWO: tl.constexpr, ADDED: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """The output gradient where the ReLU lets it through; the sum of two where the output was used twice."""
+    """Output gradient, masked by the ReLU; the sum of two if the output was used twice."""
     g = tl.load(output_gradient + places, mask=inside, other=0.0).to(tl.float32)
     if TWO:
         g += tl.load(other_gradient + places, mask=inside, other=0.0).to(tl.float32)
@@ -160,7 +159,7 @@ def _behind_relu(
 
 @triton.jit
 def _line(weight, bias, mean, scale, columns, channels):
-    """A norm is a line: its factor and shift, and what they come from."""
+    """A norm as a line per channel: its factor and shift, and the mean and 1 / standard deviation behind them."""
     is_channel = columns < channels
     center = tl.load(mean + columns, mask=is_channel, other=0.0)
     inverse = tl.load(scale + columns, mask=is_channel, other=0.0)
@@ -170,7 +169,7 @@ def _line(weight, bias, mean, scale, columns, channels):
 
 @triton.jit
 def settled_line(weight, bias, mean, variance, epsilon, columns, channels):
-    """Factor and shift by a variance that is known."""
+    """Factor and shift from a known variance."""
     is_channel = columns < channels
     spread = tl.load(variance + columns, mask=is_channel, other=1.0).to(tl.float32)
     factor = tl.load(weight + columns, mask=is_channel, other=0.0) * (1.0 / tl.sqrt(spread + epsilon))
@@ -187,9 +186,9 @@ def _places(begin, pixels, channels, columns, ROWS: tl.constexpr):
 
 @triton.jit
 def _is_last(counters, stretches):
-    """Whether all other thread blocks of these channels have stored their part; the counter is then as before."""
+    """True in the last thread block of these channels to get here, which also resets the counter."""
     counter = counters + tl.program_id(1)
-    tl.debug_barrier()  # the parts are stored by all threads of the thread block
+    tl.debug_barrier()  # all threads have stored their parts
     is_last = tl.atomic_add(counter, 1, sem="acq_rel") == stretches - 1
     if is_last:
         tl.store(counter, 0)
@@ -200,4 +199,4 @@ def _is_last(counters, stretches):
 def _column_parts(parts, numbers, columns, channels, stretches):
     inside = (numbers < stretches)[:, None] & (columns < channels)[None, :]
     places = numbers[:, None] * channels + columns[None, :]
-    return tl.load(parts + places, mask=inside, other=0.0, cache_modifier=".cg")  # others have just written them
+    return tl.load(parts + places, mask=inside, other=0.0, cache_modifier=".cg")  # other thread blocks wrote them

@@ -1,4 +1,4 @@
-"""Networks by name: given the shape of an image and the number of classes, each makes one."""
+"""Network functions by name; each takes the shape of an image and the number of classes."""
 
 from .resnet import resnet18, resnet50
 from .small import cnn, cnn_batchnorm, mlp

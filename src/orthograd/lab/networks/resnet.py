@@ -1,6 +1,6 @@
-"""Residual networks for small images: a first convolution of 3 × 3 that keeps the size, and no pooling behind it.
+"""Residual networks for small images: the first convolution is 3 × 3 with stride 1, without pooling.
 
-References: He et al., "Deep Residual Learning for Image Recognition", 2016.
+Reference: He et al., "Deep Residual Learning for Image Recognition", 2016.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Shape = tuple[int, int, int]
 
 
 def resnet18(shape: Shape, classes: int) -> ResNet:
-    """Eight blocks of two convolutions.
+    """ResNet-18: eight blocks of two convolutions.
 
     >>> sum(p.numel() for p in resnet18((3, 32, 32), 10).parameters())
     11173962
@@ -25,7 +25,7 @@ def resnet18(shape: Shape, classes: int) -> ResNet:
 
 
 def resnet50(shape: Shape, classes: int) -> ResNet:
-    """Sixteen blocks of three convolutions, the middle one a quarter as wide.
+    """ResNet-50: sixteen blocks of three convolutions, the last one four times as wide.
 
     >>> sum(p.numel() for p in resnet50((3, 32, 32), 10).parameters())
     23520842
@@ -34,7 +34,7 @@ def resnet50(shape: Shape, classes: int) -> ResNet:
 
 
 class Block(nn.Module):
-    """What is added to a shortcut, which is a convolution where the sizes differ."""
+    """A residual with a shortcut, which is a convolution where the shapes differ."""
 
     widening = 1
 
@@ -45,14 +45,14 @@ class Block(nn.Module):
         self.shortcut = nn.Identity() if is_same else nn.Sequential(*convolution(inputs, outputs, 1, stride))
 
     def forward(self, ways: Ways) -> Ways:
-        """relu(residual(x) + shortcut(x)), of an x that comes both ways, and for the two ways of the next block."""
+        """relu(residual(x) + shortcut(x)), twice: as the next block's input and for its shortcut."""
         x, beside = ways
         shortcut = walked(self.shortcut, beside)[0] if isinstance(self.shortcut, nn.Sequential) else beside
         return walked(self.residual, x, plus=shortcut, relu=True)
 
 
 class Basic(Block):
-    """Two convolutions of 3 × 3."""
+    """Block of two 3 × 3 convolutions."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         residual = nn.Sequential(
@@ -62,7 +62,7 @@ class Basic(Block):
 
 
 class Bottleneck(Block):
-    """Convolutions of 1 × 1, 3 × 3 and 1 × 1, the last one four times as wide."""
+    """Block of 1 × 1, 3 × 3 and 1 × 1 convolutions, the last one four times as wide."""
 
     widening = 4
 
@@ -78,7 +78,7 @@ class Bottleneck(Block):
 
 
 class ResNet(nn.Module):
-    """Four stages of blocks, each half as large and twice as wide as the one before."""
+    """Four stages of blocks, each with half the resolution and twice the channels of the one before."""
 
     def __init__(self, block: type[Basic] | type[Bottleneck], blocks: tuple[int, ...], channels: int, classes: int):
         super().__init__()
@@ -91,11 +91,11 @@ class ResNet(nn.Module):
                 inputs = width * block.widening
         self.blocks = nn.Sequential(*stages)
         self.classifier = Classifier(inputs, classes)
-        self.apply(_initialise)
+        self.apply(_initialize)
 
     @property
     def has_own_kernels(self) -> bool:
-        """Whether kernels of ours train and evaluate it on a GPU, so that compiling it is not worth while."""
+        """True if it runs on orthograd's own kernels on a GPU, so that compiling it does not pay."""
         return has_triton()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class ResNet(nn.Module):
 
 
 class Classifier(nn.Linear):
-    """The last layer, in its own precision whatever autocast has for the rest: bfloat16 knows a logit of 16 to 0.06."""
+    """The last layer, in float32 also under autocast: bfloat16 resolves a logit of 16 only to 0.06."""
 
     def forward(self, features: Tensor) -> Tensor:
         """The logits."""
@@ -115,11 +115,11 @@ class Classifier(nn.Linear):
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
-    """A convolution that keeps the size but for its stride, and its batch norm."""
+    """A padded convolution without bias, and its BatchNorm."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(outputs)
 
 
-def _initialise(layer: nn.Module) -> None:
-    """As torchvision does: what comes out of a convolution's gradient keeps its variance."""
+def _initialize(layer: nn.Module) -> None:
+    """Kaiming initialization by fan-out, as in torchvision."""
     if isinstance(layer, nn.Conv2d):
         nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

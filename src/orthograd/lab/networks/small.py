@@ -6,17 +6,17 @@ from torch import nn
 
 
 def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """Two convolutions and two linear layers, nothing normalised: every weight has a radial gradient."""
-    return _convolutional(shape, classes, normalise=False)
+    """Two convolutions and two linear layers without BatchNorm: every weight has a radial gradient."""
+    return _convolutional(shape, classes, batchnorm=False)
 
 
 def cnn_batchnorm(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """The same with batch norm behind the convolutions, whose gradients are then orthogonal already."""
-    return _convolutional(shape, classes, normalise=True)
+    """`cnn` with BatchNorm after each convolution, whose weight gradients are then orthogonal already."""
+    return _convolutional(shape, classes, batchnorm=True)
 
 
 def mlp(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """Two hidden layers of 128."""
+    """Two hidden layers of 128 units."""
     channels, height, width = shape
     return nn.Sequential(
         nn.Flatten(),
@@ -28,12 +28,12 @@ def mlp(shape: tuple[int, int, int], classes: int) -> nn.Module:
     )
 
 
-def _convolutional(shape: tuple[int, int, int], classes: int, *, normalise: bool) -> nn.Module:
+def _convolutional(shape: tuple[int, int, int], classes: int, *, batchnorm: bool) -> nn.Module:
     channels, height, width = shape
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 16), (16, 32)):
         layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
-        layers += [nn.BatchNorm2d(outputs)] if normalise else []
+        layers += [nn.BatchNorm2d(outputs)] if batchnorm else []
         layers += [nn.ReLU(), nn.MaxPool2d(2)]
     features = 32 * (height // 4) * (width // 4)
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, classes))

@@ -1,4 +1,4 @@
-"""Wide residual networks: few layers of many channels, normalised before each convolution.
+"""Wide residual networks: few layers of many channels, with BatchNorm before each convolution.
 
 Reference: Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
 """
@@ -13,7 +13,7 @@ from .resnet import Classifier, Shape
 
 
 def wide_resnet28_10(shape: Shape, classes: int) -> nn.Module:
-    """28 layers, ten times as wide as the thin network of that depth.
+    """Wide ResNet-28-10: 28 layers, ten times as wide as the thin network of that depth.
 
     >>> sum(p.numel() for p in wide_resnet28_10((3, 32, 32), 10).parameters())
     36479194
@@ -22,7 +22,7 @@ def wide_resnet28_10(shape: Shape, classes: int) -> nn.Module:
 
 
 class Block(nn.Module):
-    """x + conv(relu(norm(conv(relu(norm(x))))), with a convolution for the shortcut where the sizes differ."""
+    """x + conv(relu(norm(conv(relu(norm(x)))))), with a convolution as shortcut where the shapes differ."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -34,10 +34,10 @@ class Block(nn.Module):
         self.shortcut = None if is_same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, ways: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
-        """Both ways, whose sum is left to the next norm; the shortcut's convolution sees what was normalised."""
-        x, normalised = sum_norm_relu(self.first_norm, *ways)
-        shortcut: Tensor = x if self.shortcut is None else convolved(self.shortcut, normalised)[0]
-        inner, _ = convolved_norm_relu(self.first, self.second_norm, normalised)
+        """Residual and shortcut, which the next norm adds; the shortcut's convolution takes the normalized input."""
+        x, normalized = sum_norm_relu(self.first_norm, *ways)
+        shortcut: Tensor = x if self.shortcut is None else convolved(self.shortcut, normalized)[0]
+        inner, _ = convolved_norm_relu(self.first, self.second_norm, normalized)
         return convolved(self.second, inner)[0], shortcut
 
 
@@ -56,7 +56,7 @@ class WideResNet(nn.Module):
         self.blocks = nn.Sequential(*stages)
         self.norm = nn.BatchNorm2d(inputs)
         self.classifier = Classifier(inputs, classes)
-        self.apply(_initialise)
+        self.apply(_initialize)
 
     @property
     def has_own_kernels(self) -> bool:
@@ -70,7 +70,7 @@ class WideResNet(nn.Module):
         return logits
 
 
-def _initialise(layer: nn.Module) -> None:
+def _initialize(layer: nn.Module) -> None:
     if isinstance(layer, nn.Conv2d):
         nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     elif isinstance(layer, nn.Linear):

@@ -1,4 +1,4 @@
-"""Several runs at once on one GPU, in threads of this process: each waits for the GPU most of the time."""
+"""Concurrent runs on one GPU, in threads of this process: each waits for the GPU most of the time."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ from .prediction import prepare_prediction
 from .run import prepare_diagnosis
 
 BEING_EVALUATED = 1
-"""Runs beyond the fastest concurrency: one or another is at its metrics, which leave the GPU to the rest."""
+"""Runs beyond the fastest concurrency, since some run is usually computing metrics without the GPU."""
 
 
 class ConcurrentRuns:
-    """Runs side by side on the GPU of this machine: so many, or as many as a measurement shows to be fastest.
+    """Concurrent runs on the GPU of this machine: a given number, or the fastest by measurement.
 
-    A run ends in the same bits whatever runs beside it. Runs of different precision come one precision after another,
-    each on a GPU that is opened for it. Networks in a row each have their own number of concurrent runs. Runs on the
-    CPU may be done by it as well.
+    Concurrent runs do not change the bits of a run. Precisions are done one after another, each on a GPU opened for it.
+    The number of concurrent runs is measured for each network. It can do runs on the CPU as well.
     """
 
     def __init__(self, runs: int | None = None) -> None:
         if runs is not None and runs < 1:
-            raise ValueError(f"expected at least 1 run at a time, got {runs}")
+            raise ValueError(f"expected runs of at least 1, got {runs}")
         self.runs = runs
         os.environ.setdefault(*QUEUES)
 
@@ -51,7 +50,7 @@ class ConcurrentRuns:
     def _perform_in(self, precision: str, jobs: Sequence[Job], on_event: OnEvent, helpers: Helpers | None) -> None:
         with GPU(precision) as gpu:
             for _, group in itertools.groupby(jobs, key=_model):
-                gpu.drop_slots()  # those of the networks before: these need the memory
+                gpu.drop_slots()  # frees the memory of the networks before
                 self._perform([_on(gpu, helpers, job) for job in group], on_event, gpu)
 
     def _perform(self, jobs: Sequence[Job], on_event: OnEvent, gpu: GPU) -> None:
@@ -65,22 +64,22 @@ class ConcurrentRuns:
                     crew.assign(job)
                 has_room = crew.working < runs
                 news = crew.event(agenda.seconds_to_wait() if has_room else None)
-                if news and (news[1].kind != "busy" or agenda.postpone(*news)):
+                if news and (news[1].type != "busy" or agenda.postpone(*news)):
                     on_event(news[1])
         finally:
             crew.stop()
 
 
 def fastest_concurrency(job: Job, most: int, gpu: GPU) -> int:
-    """How many runs like this one, of so many at most, are best done side by side.
+    """Fastest number of concurrent runs like this one, up to ``most``.
 
-    To measure that, the GPU captures the CUDA graphs of as many slots, which the first runs then use.
+    The measurement captures the CUDA graphs of that many slots, which the first runs then use.
     """
     return gpu.fastest_concurrency(Config.from_dict(job.config), most) if _is_on_gpu(job) else 1
 
 
 def _on(gpu: GPU, helpers: Helpers | None, job: Job) -> Job:
-    """The job; if it is one on a GPU, its run is given this one and the helpers."""
+    """The job; a job on a GPU gets this one and the helpers."""
     if not _is_on_gpu(job):
         return job
     run = partial(job.run, gpu=gpu, helpers=helpers)  # type: ignore[call-arg] # jobs know nothing of GPUs
@@ -101,12 +100,12 @@ def _model(job: Job) -> str:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """For what runs leave to the CPU: where each takes all cores, runs that end together wait for one another.
+    """Use one CPU thread per run: if each took all cores, runs that end together would wait for one another.
 
-    And sums do not depend on how many cores there are.
+    Sums then do not depend on the number of cores either.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # of this thread, and of those that begin from now on
+    torch.set_num_threads(1)  # for this thread and those started from now on
     try:
         yield
     finally:
@@ -114,20 +113,20 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _get_ready(config: Config, gpu: GPU) -> None:
-    """For what comes after training: beside it kernels take long to load, and runs that end together would wait."""
+    """Load kernels for evaluation before training: during training that is slow, and runs would wait."""
     try:
         prepare_prediction(config, gpu)
         prepare_diagnosis(config, gpu)
-    except Exception as error:  # the first network to be evaluated meets it again, or does better
-        warnings.warn(f"not ready to evaluate, so that the first networks wait: {error!r}", stacklevel=1)
+    except Exception as error:  # the first evaluation tries again
+        warnings.warn(f"could not prepare the evaluation, so the first networks wait for it: {error!r}", stacklevel=1)
 
 
 class _Stopped(BaseException):
-    """Raised in a run that is to end now; not an Exception, so that it is no failure of the run."""
+    """Raised to stop a run; not an Exception, so that it does not count as a failure."""
 
 
 class _Crew:
-    """A thread for each run that is being done."""
+    """One thread per run in progress."""
 
     def __init__(self) -> None:
         self._news: queue.Queue[tuple[Job, Event]] = queue.Queue()
@@ -144,18 +143,18 @@ class _Crew:
         thread.start()
 
     def event(self, timeout: float | None) -> tuple[Job, Event] | None:
-        """What was told next, waiting no longer than the timeout in seconds; a run that has ended has no thread."""
+        """The next event; None after the timeout in seconds. A run that has ended has no thread."""
         try:
-            # A wait without an end would not notice Ctrl-C everywhere.
+            # Wait at most a second: some systems would not notice Ctrl-C.
             job, event = self._news.get(timeout=1.0 if timeout is None else min(timeout, 1.0))
         except queue.Empty:
             return None
-        if event.is_last or event.kind == "busy":
+        if event.is_last or event.type == "busy":
             self._threads.pop(event.hash).join()
         return job, event
 
     def stop(self) -> None:
-        """Let each run come to the end of its epoch, or of its evaluation, and no further."""
+        """Stop each run at the end of its epoch or evaluation."""
         self._is_stopping.set()
         for thread in self._threads.values():
             thread.join()

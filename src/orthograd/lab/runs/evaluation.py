@@ -1,7 +1,7 @@
-"""What a record says of predictions: metrics, temperatures, reliability; beside a GPU in processes of their own.
+"""Evaluation of predictions for a record: metrics, temperatures, reliability; for GPU runs in separate processes.
 
-There, networks end together, and threads that compute metrics hold each other up: nine on two cores took three times as
-long as processes do (notes/LOG.md), for all threads of a process share one memory allocator.
+Concurrent runs on a GPU end together. Threads that compute metrics slow each other down, since they share one memory
+allocator: nine on two cores took three times as long as processes (notes/LOG.md).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ..jobs import files
 from ..jobs.processes import available_cores
 
 BINS = 10
-"""Of confidence, for every binned metric and for the reliability diagrams."""
+"""Confidence bins of every binned metric and of the reliability diagrams."""
 MAIN = (*calibration.PAPER, "smooth_ece", "aurc")
-"""The metrics of shifted images; clean ones have them all."""
+"""Metrics under distribution shift; clean images have all metrics."""
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
-    # To glibc: keep what is given back, rather than have every tensor's memory zeroed anew. Worth a third of the time.
+    # glibc keeps freed memory, instead of zeroing new memory for every tensor. This saves a third of the time.
     "MALLOC_MMAP_THRESHOLD_": "1073741824",
     "MALLOC_TRIM_THRESHOLD_": "1073741824",
 }
 
 
 def evaluation(predictions: dict[str, Tensor]) -> dict[str, Any]:
-    """The metrics, before and after a temperature, and what reliability diagrams show."""
+    """Metrics before and after temperature scaling, and reliability curves."""
     scaled = after_temperature(predictions)
     return {
         "metrics": metrics_of(predictions),
@@ -47,15 +47,15 @@ def evaluation(predictions: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def evaluation_by(helpers: Helpers | None, path: Path, predictions: dict[str, Tensor]) -> dict[str, Any]:
-    """The same, by one of the helpers where there are some, who reads the predictions from their file."""
+    """`evaluation` by a helper process, which reads the predictions from their file; here if there is none."""
     result = helpers.evaluation(path) if helpers else None
     return evaluation(predictions) if result is None else result
 
 
 class Helpers:
-    """Processes that evaluate files of predictions inside a block; no more than half of the cores.
+    """Processes that evaluate files of predictions inside a block; at most half of the cores.
 
-    They are asked by a line, and answer by one. They end when nobody can ask any more.
+    Each reads requests and writes results line by line. They end when their input is closed.
     """
 
     def __init__(self, most: int) -> None:
@@ -67,7 +67,7 @@ class Helpers:
                 stdout=subprocess.PIPE,
                 text=True,
                 env=environment,
-                start_new_session=True,  # Ctrl-C is not for them
+                start_new_session=True,  # they do not get Ctrl-C
             )
             for _ in range(count)
         ]
@@ -77,13 +77,13 @@ class Helpers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End them, also those that are at work: whoever waits for these evaluates without."""
+        """End all helpers, also busy ones: a run that waits for one evaluates without it."""
         for helper in self._all:
             helper.kill()
             helper.communicate()
 
     def evaluation(self, path: Path) -> dict[str, Any] | None:
-        """What the next one that is idle makes of a file; None if that did not work, or none is left."""
+        """Evaluation of a file by the next idle helper; None if it failed or no helper is left."""
         with self._changed:
             while not self._idle and self._well:
                 self._changed.wait()
@@ -92,7 +92,7 @@ class Helpers:
             helper = self._idle.pop()
         result: dict[str, Any] | None = None
         try:
-            result = json.loads(_answer(helper, path))
+            result = json.loads(_reply(helper, path))
             is_well = True
         except (OSError, ValueError):  # it has ended, perhaps in the middle of a line
             helper.kill()
@@ -106,27 +106,27 @@ class Helpers:
         return result
 
 
-def _answer(helper: subprocess.Popen[str], path: Path) -> str:
+def _reply(helper: subprocess.Popen[str], path: Path) -> str:
     assert helper.stdin is not None
     assert helper.stdout is not None
     print(json.dumps(str(path.absolute())), file=helper.stdin, flush=True)
     return helper.stdout.readline()
 
 
-def serve(asked: IO[str], answers: IO[str]) -> None:
-    """Answer for one file after another."""
+def serve(requests: IO[str], results: IO[str]) -> None:
+    """Evaluate one file after another."""
     torch.set_num_threads(1)
-    for line in asked:
+    for line in requests:
         result: dict[str, Any] | None = None
         try:
             result = evaluation(files.read(Path(json.loads(line)))[0])
-        except Exception as error:  # who asked meets it again, where it can be told
+        except Exception as error:  # the caller evaluates again and raises it
             print(f"could not evaluate {line.strip()}: {error!r}", file=sys.stderr)
-        print(json.dumps(result), file=answers, flush=True)
+        print(json.dumps(result), file=results, flush=True)
 
 
 def metrics_of(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
-    """All metrics of clean test images, and the main ones of each shift at each severity."""
+    """All metrics of clean test images, and the main ones for each shift and severity."""
     return {
         images: calibration.evaluate(
             logits, predictions["labels"], bins=BINS, metrics=calibration.ALL if images == "clean" else MAIN
@@ -136,14 +136,14 @@ def metrics_of(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
 
 
 def after_temperature(predictions: dict[str, Tensor]) -> dict[str, Any] | None:
-    """The metrics of clean test images after the temperature that suits held-out images best; None without such."""
+    """Metrics of clean test images after temperature scaling on held-out images; None without these."""
     if "logits.held_out" not in predictions:
         return None
     return _scaled(predictions, "logits.held_out", "labels.held_out", calibration.ALL)
 
 
 def after_temperature_on_test(predictions: dict[str, Tensor]) -> dict[str, Any]:
-    """The same after the temperature that suits the test images themselves: the best that there could be."""
+    """Metrics of clean test images after temperature scaling on the same images: an upper bound."""
     return _scaled(predictions, "logits.clean", "labels", MAIN)
 
 
@@ -159,7 +159,7 @@ def _scaled(predictions: dict[str, Tensor], logits: str, labels: str, metrics: S
 
 
 def reliability(predictions: dict[str, Tensor], temperature: float | None) -> dict[str, dict[str, Any] | None]:
-    """What reliability diagrams show of clean images, of them at a temperature, and of all shifted ones together."""
+    """Reliability curves of clean images, of these after temperature scaling, and of all shifts together."""
     tested = _tested(predictions)
     clean = tested.pop("clean")
     scaled = [] if temperature is None else [clean.double() / temperature]
@@ -180,6 +180,6 @@ def _curve(parts: list[Tensor], labels: Tensor) -> dict[str, Any] | None:
 
 
 def _tested(predictions: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The logits of test images by the name of the images."""
+    """Logits of test images, by the name of the images."""
     parts = ((name.partition("."), logits) for name, logits in predictions.items())
-    return {images: logits for (kind, _, images), logits in parts if kind == "logits" and images != "held_out"}
+    return {images: logits for (prefix, _, images), logits in parts if prefix == "logits" and images != "held_out"}

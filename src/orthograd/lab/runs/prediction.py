@@ -1,4 +1,4 @@
-"""What a trained network predicts for the images that it is evaluated on: clean, and shifted at five severities."""
+"""Predictions of a trained network for clean images, and for distribution shifts at five severities."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ BATCH = {"cpu": 1024, "cuda": 5000}
 
 @torch.no_grad()
 def predicted(model: nn.Module, task: Task, config: Config, gpu: GPU | None = None) -> dict[str, Tensor]:
-    """Logits and labels, on the CPU: of clean test images, of every shift at every severity, of held-out images."""
+    """Logits and labels, on the CPU, for clean test images, every shift at every severity, and held-out images."""
     try:
         return _predicted(model, task, config, gpu)
     except RuntimeError as error:
         if gpu is None or not is_full(error):
             raise
     with gpu.setting_up:
-        gpu.drop_slots()  # networks that nobody trains make room
+        gpu.drop_slots()  # frees networks that no run is training
     return _predicted(model, task, config, gpu)
 
 
 def _predicted(model: nn.Module, task: Task, config: Config, gpu: GPU | None) -> dict[str, Tensor]:
-    answer = partial(logits, model, task.dataset, config=config, is_compiled=config.shifts == "cifar10c")
+    compute = partial(logits, model, task.dataset, config=config, is_compiled=config.shifts == "cifar10c")
     one_at_a_time: AbstractContextManager[object] = gpu.evaluating if gpu else nullcontext()
     setting_up: AbstractContextManager[object] = gpu.setting_up if gpu else nullcontext()
     with one_at_a_time:
         sets = evaluation_images(config, task.dataset, gpu)
         with setting_up:  # the first set may have to compile
             name, images = next(sets)
-            tensors = {f"logits.{name}": answer(images)}
-        tensors |= {f"logits.{name}": answer(images) for name, images in sets}
+            tensors = {f"logits.{name}": compute(images)}
+        tensors |= {f"logits.{name}": compute(images) for name, images in sets}
         if len(task.held_out_labels):
-            tensors["logits.held_out"] = answer(task.held_out_images.to(config.device))
+            tensors["logits.held_out"] = compute(task.held_out_images.to(config.device))
         tensors = {name: values.cpu() for name, values in tensors.items()}
     labels = {"labels": task.dataset.test_labels, "labels.held_out": task.held_out_labels}
     return tensors | {name: values for name, values in labels.items() if len(values)}
@@ -54,29 +54,29 @@ def _predicted(model: nn.Module, task: Task, config: Config, gpu: GPU | None) ->
 
 @torch.no_grad()
 def prepare_prediction(config: Config, gpu: GPU) -> None:
-    """Do what evaluating networks of this kind on a GPU takes but once: kernels, and images."""
+    """Compile the kernels and make the images for evaluating networks of this config, once per GPU."""
     if config.shifts != "cifar10c":
         return
     data = Task.of(config).dataset
     with torch.cuda.stream(torch.cuda.Stream()), gpu.evaluating, gpu.setting_up:
         sets = evaluation_images(config, data, gpu)
         model, (_, images) = network_on_gpu(config, data).eval(), next(sets)
-        answer = partial(logits, model, data, images, config, is_compiled=True)
-        make_kernels(model, answer)
-        answer()
+        compute = partial(logits, model, data, images, config, is_compiled=True)
+        make_kernels(model, compute)
+        compute()
         next(sets, None)  # makes all of them
         torch.cuda.current_stream().synchronize()
 
 
 def logits(model: nn.Module, data: Dataset, images: Tensor, config: Config, *, is_compiled: bool = False) -> Tensor:
-    """The network's logits in float32, in the precision of its training; compiled at most where it has no kernels."""
+    """Logits in float32, computed in the precision of training; compiled only if the model has no own kernels."""
     size, is_gpu = BATCH[config.device], config.device == "cuda"
     is_compiled = is_compiled and is_gpu and not getattr(model, "has_own_kernels", False)
     layout = torch.channels_last if is_gpu else torch.contiguous_format
     parts = []
     for part in images.split(size):
         compute = forward(config, is_compiled=is_compiled and len(part) == size)
-        parts.append(compute(model, data.normalised(part).contiguous(memory_format=layout)))
+        parts.append(compute(model, data.normalized(part).contiguous(memory_format=layout)))
     return torch.cat(parts)
 
 
@@ -97,14 +97,14 @@ def evaluation_images(config: Config, data: Dataset, gpu: GPU | None = None) -> 
 
 
 def source_of_shifts(config: Config) -> str:
-    """Where shifted images come from: "official" files, files "made" before, or "made" as they are needed."""
+    """Source of the images under shift: "official" files, or "made" before or during the run."""
     if config.shifts == "cifar10c" and _is_read(config.dataset):
         return cifar10c.source() or "made"
     return "none" if config.shifts == "none" else "made"
 
 
 class _Shared:
-    """A data set that caches like its name: runs load it anew, and its test images are always the same."""
+    """A data set that hashes by name: each run loads it again, but its test images are the same."""
 
     def __init__(self, data: Dataset) -> None:
         self.data = data
@@ -116,7 +116,7 @@ class _Shared:
         return hash(self.data.name)
 
 
-@lru_cache(maxsize=1)  # of the process: runs on the CPU come one after another, and each needs the same images
+@lru_cache(maxsize=1)  # per process: all runs on the CPU use the same images
 def _corrupted_on_cpu(dataset: str, shared: _Shared) -> list[Images]:
     return _corrupted(dataset, shared.data, "cpu")
 
@@ -134,12 +134,12 @@ def _corrupted(dataset: str, data: Dataset, device: str) -> list[Images]:
 
 
 def check_shifts(config: Config, data: Dataset) -> None:
-    """Refuse what a network could not be evaluated on, before it is trained."""
+    """Raise before training if a network could not be evaluated on these shifts."""
     if config.shifts == "cifar10c":
         _check_corruptions(config.dataset, _Shared(data))
 
 
-@lru_cache(maxsize=1)  # of the process: the files are the same for both methods
+@lru_cache(maxsize=1)  # per process: the files are the same for both methods
 def _check_corruptions(dataset: str, shared: _Shared) -> None:
     if not _is_read(dataset):
         images = shared.data.test_images
@@ -162,5 +162,5 @@ def _ways() -> Iterator[tuple[str, int]]:
 
 
 def _is_read(dataset: str) -> bool:
-    """Whether corrupted images lie on the disk, as they may for CIFAR-10."""
+    """True if corrupted images of the data set are on disk; only CIFAR-10 can have them."""
     return dataset == "cifar10" and cifar10c.source() is not None

@@ -1,4 +1,4 @@
-"""What every run of a comparison does: train, predict, evaluate, and say all of it in a record."""
+"""One run of a comparison: train, predict, evaluate, record."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .prediction import predicted, source_of_shifts
 
 
 class Folder(Keeper, Protocol):
-    """Where a run keeps what it makes: a `RunFolder` of the store."""
+    """Storage for checkpoints and predictions of a run: a `RunFolder` of the store."""
 
     def write_tensors(self, name: str, content: dict[str, Tensor]) -> Path:
-        """Keep tensors under a name; where they lie."""
+        """Write tensors under a name; return their path."""
 
 
 def run(
@@ -45,14 +45,14 @@ def run(
     gpu: GPU | None = None,
     helpers: Helpers | None = None,
 ) -> dict[str, Any]:
-    """Train the network of a config, from its checkpoint if there is one; the record says how it went.
+    """Train the network of a config, from its checkpoint if there is one, evaluate it, and return its record.
 
     Args:
-        settings: A `Config` as plain data. Here it changes its form, and nowhere else in a run.
+        settings: A `Config` as plain data.
         folder: Keeps checkpoints and predictions.
-        report: Told of each epoch.
-        expected: The fingerprint that all runs of a comparison share; a run with another one is refused.
-        gpu: The open GPU that concurrent runs share. A run on a GPU that is given none opens its own.
+        report: Called after each epoch.
+        expected: The fingerprint that all runs of a comparison share; another one raises ValueError.
+        gpu: The open GPU that concurrent runs share. Without it, a run on a GPU opens one.
         helpers: Processes that evaluate predictions; by default this one does.
     """
     made_by = versions()  # before training: files of the source may change meanwhile
@@ -60,7 +60,7 @@ def run(
     task = Task.of(config)
     start = fingerprint(config, task.dataset)
     if words := difference(expected or {}, start):
-        raise ValueError(f"expected what the runs beside this one have, got here {words}: {SAME_EACH_TIME}")
+        raise ValueError(f"expected the data and network of the other runs, got {words}: {SAME_EACH_TIME}")
     with device_of(config, gpu) as device, training(config, task, device, keeper=folder, report=report) as trained:
         predictions = predicted(trained.model, task, config, device)
         parameters = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
@@ -86,7 +86,7 @@ def run(
 
 
 def device_of(config: Config, gpu: GPU | None = None) -> AbstractContextManager[GPU | None]:
-    """For a run on a GPU the one given, or one of its own that is open inside the block; None for a run on the CPU."""
+    """The given GPU, or one opened for the block; None for a run on the CPU."""
     if config.device == "cpu":
         return nullcontext()
     return GPU(config.precision) if gpu is None else nullcontext(gpu)
@@ -96,7 +96,7 @@ def device_of(config: Config, gpu: GPU | None = None) -> AbstractContextManager[
 def training(
     config: Config, task: Task, gpu: GPU | None, *, keeper: Keeper | None = None, report: Report = lambda _: None
 ) -> Iterator[Trained]:
-    """Train to the last epoch: see `train_by`. On a GPU the network is there for the block alone.
+    """Train to the last epoch: see `train_by`. On a GPU the network is valid only inside the block.
 
     A new slot captures the CUDA graphs of its steps before it is lent: `Slot.capture`.
     """
@@ -109,21 +109,21 @@ def training(
 
 
 def clocks(stretches: list[list[float]]) -> dict[str, Any]:
-    """Seconds of training, in one go or several, and of what came after; now is when the run has ended."""
+    """Seconds of training, over all stretches, and of the evaluation, which ends now."""
     ended = max(time.time(), stretches[-1][1])
     seconds = {"training": sum(end - begin for begin, end in stretches), "evaluation": ended - stretches[-1][1]}
     return {"seconds": seconds, "stretches": stretches, "ended": ended}
 
 
 def diagnosed(config: Config, task: Task, model: nn.Module, gpu: GPU | None) -> dict[str, Any]:
-    """Where ⊥Grad acts, before the first step and after the last, on some of the training images."""
+    """Diagnosis of where ⊥Grad acts, before the first step and after the last, on some training images."""
     if gpu is None:
         return _diagnosed(config, task, model, nullcontext(), _as_it_is)
     return _diagnosed(config, task, model, gpu.diagnosing, gpu.replayed)
 
 
 def prepare_diagnosis(config: Config, gpu: GPU) -> None:
-    """Make the kernels that diagnosing networks of this kind on a GPU takes."""
+    """Compile the kernels for diagnosing networks of this config on a GPU."""
     task = Task.of(config)
     model = network_on_gpu(config, task.dataset)
     make_kernels(model, lambda: _diagnosed(config, task, model, gpu.diagnosing, _as_it_is))
@@ -142,7 +142,7 @@ def _diagnosed(
 ) -> dict[str, Any]:
     rows, method = chosen_samples(len(task.labels)), method_named(config.method)
     start = initial_model(config, task.dataset).to(config.device)
-    images = task.dataset.normalised(task.images[rows].to(config.device))
+    images = task.dataset.normalized(task.images[rows].to(config.device))
     targets = one_hot(task)[rows].to(config.device)
     with one_at_a_time, autocast(config.precision):
         return recorded_diagnosis(
@@ -151,6 +151,6 @@ def _diagnosed(
 
 
 def hardware(config: Config) -> dict[str, Any]:
-    """What trained and evaluated the network."""
+    """Hardware that trained and evaluated the network."""
     machine = {"machine": platform.machine(), "threads": torch.get_num_threads()}
     return machine | {"gpu": torch.cuda.get_device_name()} if config.device == "cuda" else machine

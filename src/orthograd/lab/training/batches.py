@@ -1,6 +1,6 @@
-"""The batches of an epoch: what is drawn for them, and what that makes of images and targets.
+"""Batches of an epoch: the random draws, and the images and targets that they give.
 
-Everything is drawn on the CPU, whatever device trains: order, crops, flips and mixtures. `prepared` runs on any device.
+Order, crops, flips and mixup are drawn on the CPU, whatever device trains. `prepared` runs on any device.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from .config import Config
 from .methods import Method
 
 PADDING = 4
-VALUES = 1024  # of a program
+VALUES = 1024  # per thread block
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """What happens to the image at each place of an epoch; None where nothing of the kind does."""
+    """Random draws for each position in an epoch; None where the config and method need none."""
 
     rows: Tensor
-    """Which image it is."""
+    """Index of the image."""
     offsets: Tensor | None = None
-    """Where its crop begins, (n, 2), in the image with a margin of 4 black pixels."""
+    """Corner of its crop, (n, 2), in the image padded with 4 black pixels."""
     is_flipped: Tensor | None = None
-    """Whether left and right change places."""
+    """True where the image is mirrored left to right."""
     partners: Tensor | None = None
     """How many places further the image of its batch lies that it is mixed with."""
     shares: Tensor | None = None
-    """How much of itself it keeps."""
+    """Mixup weight λ of the image itself."""
     noise: int = 0
-    """The seed of what the network draws itself, such as dropout."""
+    """Seed of the network's random numbers, such as dropout, and of mixup."""
 
     @classmethod
     def of(cls, config: Config, method: Method, count: int, generator: torch.Generator) -> Draws:
-        """The next epoch of ``count`` images; every method of a seed has the same order, crops and flips."""
+        """Draws for the next epoch of ``count`` images; order, crops and flips do not depend on the method."""
         rows = torch.randperm(count, generator=generator)
-        noise = int(torch.randint(2**62, (), generator=generator))  # for what this method alone draws
+        noise = int(torch.randint(2**62, (), generator=generator))  # mixup has its own generator
         offsets = is_flipped = partners = shares = None
         sizes = config.batches_of(count)
         if config.augmentation == "crop_flip":
@@ -54,11 +54,11 @@ class Draws:
         return cls(rows, offsets, is_flipped, partners, shares, noise).part(0, sum(sizes))
 
     def part(self, start: int, stop: int) -> Draws:
-        """A batch, or several whole ones."""
+        """Draws of one batch, or of several whole batches."""
         return self._each(lambda value: value[start:stop])
 
     def to(self, device: torch.device) -> Draws:
-        """The same on a device."""
+        """The same draws on a device."""
         return self._each(lambda value: value.to(device, non_blocking=True))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Draws:
@@ -68,18 +68,18 @@ class Draws:
 
 
 def _mixtures(sizes: list[int], strength: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """For each batch one share λ from Beta(strength, strength), and another order of its images."""
+    """Mixup partners, a permutation within each batch, and one λ ~ Beta(strength, strength) per batch."""
     gammas = torch._standard_gamma(torch.full((2, len(sizes)), strength, dtype=torch.float64), generator=generator)
     shares = (gammas[0] / gammas.sum(0)).float().repeat_interleave(torch.tensor(sizes))
     return torch.cat([torch.randperm(size, generator=generator) - torch.arange(size) for size in sizes]), shares
 
 
 def prepared(data: Dataset, images: Tensor, targets: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
-    """What the draws make of these images and of the probabilities of their classes."""
+    """Images and class probabilities of the draws: chosen, cropped, flipped, normalized and mixed."""
     chosen, wanted = images[draws.rows], targets[draws.rows]
     if draws.offsets is not None and draws.is_flipped is not None:
         chosen = cropped(chosen, draws.offsets, draws.is_flipped)
-    values = data.normalised(chosen)
+    values = data.normalized(chosen)
     if draws.partners is None or draws.shares is None:
         return values, wanted
     partners = torch.arange(len(values), device=values.device) + draws.partners
@@ -87,18 +87,18 @@ def prepared(data: Dataset, images: Tensor, targets: Tensor, draws: Draws) -> tu
 
 
 def byte_table(data: Dataset, images: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """What each byte becomes in each channel, (256, channels), where one launch can look that up for these images."""
-    is_known = images.dtype == torch.uint8 and images.is_contiguous() and type(data).normalised is Dataset.normalised
+    """Normalized value of each byte, (256, channels), or None where `in_one_launch` cannot be used."""
+    is_known = images.dtype == torch.uint8 and images.is_contiguous() and type(data).normalized is Dataset.normalized
     return _table(data, images, dtype) if is_known and images.is_cuda and has_triton() else None
 
 
 def _table(data: Dataset, images: Tensor, dtype: torch.dtype) -> Tensor:
     every = torch.arange(256, dtype=torch.uint8, device=images.device).view(-1, 1, 1, 1)
-    return data.normalised(every.expand(-1, images.shape[1], -1, -1)).flatten(1).to(dtype).contiguous()
+    return data.normalized(every.expand(-1, images.shape[1], -1, -1)).flatten(1).to(dtype).contiguous()
 
 
 def in_one_launch(images: Tensor, draws: Draws, table: Tensor) -> Tensor:
-    """The images of `prepared`, unmixed, to the bit; channels last and in the dtype of the table."""
+    """The images of `prepared` without mixup, bit for bit; channels last, in the dtype of the table."""
     from ..kernels.crop_triton import crop_kernel
 
     shape, values = images.shape[1:], images[:1].numel()
@@ -113,7 +113,7 @@ def in_one_launch(images: Tensor, draws: Draws, table: Tensor) -> Tensor:
 
 
 def cropped(images: Tensor, offsets: Tensor, is_flipped: Tensor) -> Tensor:
-    """Each image moved by its offset, black coming in, and mirrored where it is to be."""
+    """Crops of the images, padded with black, at the offsets; mirrored where ``is_flipped``."""
     height, width = images.shape[2:]
     padded = functional.pad(images, (PADDING,) * 4)
     rows = offsets[:, :1] + torch.arange(height, device=images.device)
@@ -125,7 +125,7 @@ def cropped(images: Tensor, offsets: Tensor, is_flipped: Tensor) -> Tensor:
 
 
 def _mixed(values: Tensor, partners: Tensor, shares: Tensor) -> Tensor:
-    """λx + (1 − λ)x′.
+    """Mixup: λx + (1 − λ)x′.
 
     Reference: Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018.
     """

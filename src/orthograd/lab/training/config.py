@@ -1,4 +1,4 @@
-"""All that decides how a run ends: the same config, the same bits on a CPU."""
+"""Settings of a training run: on a CPU, the same config gives the same bits."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ UNNAMED = ("schedule", "last_batch")
 
 @dataclass(frozen=True)
 class Config:
-    """One run. The defaults are the paper's recipe on small images: a tenth of the labels, learned by heart.
+    """Settings of one run. The defaults are the paper's recipe on small images, with ten labels per class.
 
-    ``dataset`` and ``model`` are names, or import paths such as "mypackage.nets:small" of functions without
-    arguments and of (shape, classes). ``labels_per_class`` 0 means all of them. ``schedule`` is what becomes of the
-    learning rate: constant as in the paper, or falling to zero as half a cosine does. ``shifts`` are what a trained
-    network is evaluated on beside clean images. ``precision`` is that of the GPU's convolutions and products; "tf32" is
-    what PyTorch does by itself there. A CPU computes in float32.
+    ``dataset`` and ``model`` are names, or import paths such as "mypackage.nets:small". A data set's function takes no
+    arguments, a model's takes (shape, classes). ``labels_per_class`` 0 means all labels. ``schedule`` is that of the
+    learning rate: constant as in the paper, or cosine, which falls to zero. ``shifts`` are distribution shifts to
+    evaluate on besides clean images. ``precision`` is that of the GPU's convolutions and matrix products; "tf32" is
+    PyTorch's default there. A CPU computes in float32.
 
     ``last_batch`` is what happens to the last batch of an epoch where it is smaller than the others. "keep" trains on
     it as on any other, "drop" leaves it out. Three more separate what it does: "first" puts it at the beginning of the
@@ -73,11 +73,11 @@ class Config:
 
     @property
     def network(self) -> Config:
-        """What it shares with runs of other methods, seeds and lengths: what a GPU has to make room for."""
+        """This config with fixed method, seed and epochs: the same for all runs of a network."""
         return replace(self, method="baseline", seed=0, epochs=1)
 
     def rate_in(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0: all steps of an epoch have the same.
+        """Learning rate in an epoch, counted from 0; it is constant within the epoch.
 
         >>> [round(Config(epochs=4, learning_rate=1.0, schedule="cosine").rate_in(epoch), 3) for epoch in range(4)]
         [1.0, 0.854, 0.5, 0.146]
@@ -110,18 +110,18 @@ class Config:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Config:
-        """The config that gave this data; what is unknown or of another kind raises.
+        """Config from the data of `as_dict`; unknown settings and wrong types raise ValueError.
 
         >>> Config.from_dict({"seed": 3, "method": "orthograd"}).seed
         3
         """
-        known, kinds = {field.name for field in fields(cls)}, get_type_hints(cls)
+        known, types = {field.name for field in fields(cls)}, get_type_hints(cls)
         for name, value in data.items():
             if name not in known:
                 raise ValueError(f"expected settings among {', '.join(sorted(known))}, got {name}")
-            if type(value) is not kinds[name] and not (kinds[name] is float and type(value) is int):
-                raise ValueError(f"expected {name} of {kinds[name].__name__}, got {value!r}")
-        return cls(**{name: kinds[name](value) for name, value in data.items()})
+            if type(value) is not types[name] and not (types[name] is float and type(value) is int):
+                raise ValueError(f"expected {name} of {types[name].__name__}, got {value!r}")
+        return cls(**{name: types[name](value) for name, value in data.items()})
 
 
 RECIPES = {
@@ -136,9 +136,9 @@ RECIPES = {
         shifts="none",
     ),
 }
-"""What suits a data set if nothing else is said; for CIFAR-10 the paper's recipe to the letter."""
+"""Default config of each data set; for CIFAR-10, the paper's recipe."""
 
 
 def recipe(dataset: str) -> Config:
-    """The usual config for a data set of ours, or for one at an import path."""
+    """Default config of a built-in data set, or of one at an import path."""
     return RECIPES.get(dataset, replace(Config(), dataset=dataset))

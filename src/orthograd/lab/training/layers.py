@@ -16,7 +16,7 @@ from .methods import LAYER_TYPES
 
 
 def parameters_of(model: nn.Module, layer_type: str) -> list[Tensor]:
-    """The parameters of a layer type. The head is the last linear layer with its bias; "weight" means 2-D or more.
+    """Parameters of a layer type. The head is the last linear layer with its bias; "weight" means 2-D or more.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
     >>> [tuple(parameter.shape) for parameter in parameters_of(model, "head")]
@@ -44,9 +44,9 @@ def _of_type(model: nn.Module, layer_type: str) -> list[Tensor]:
 
 @lru_cache
 def layer_types_of(model: str) -> Mapping[str, str]:
-    """The layer type of each named parameter that has one; no memory is spent on weights.
+    """Layer type of each named parameter that has one; weights are not allocated.
 
-    Nothing for a network that is not ours, which might take other images or look at its weights.
+    Empty for a network at an import path, which might need other images or real weights.
 
     >>> layer_types_of("resnet18")["stem.0.weight"], layer_types_of("resnet18")["stem.1.bias"]
     ('convolution', 'norm_bias')
@@ -62,7 +62,7 @@ def layer_types_of(model: str) -> Mapping[str, str]:
 
 
 def decay_groups(model: nn.Module, layer_type: str) -> list[dict[str, Any]]:
-    """Parameter groups for an optimizer: the parameters of a layer type, which decay, and all others, which do not.
+    """Parameter groups for an optimizer: weight decay on one layer type, and none on all other parameters.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
     >>> [len(group["params"]) for group in decay_groups(model, "convolution")]
@@ -75,6 +75,6 @@ def decay_groups(model: nn.Module, layer_type: str) -> list[dict[str, Any]]:
 
 
 def confined_to(model: nn.Module, layer_type: str) -> Callable[[str, Tensor], bool]:
-    """The choice of parameters, as `orthograd.attach` takes it."""
+    """The ``where`` of `orthograd.attach` that selects one layer type."""
     chosen = {id(parameter) for parameter in parameters_of(model, layer_type)}
     return lambda name, parameter: id(parameter) in chosen

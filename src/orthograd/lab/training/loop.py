@@ -1,6 +1,6 @@
 """The loop over the epochs of a run, and its checkpoints.
 
-A checkpoint is the state of training as plain tensors: no pickle, so nothing that is loaded can run.
+A checkpoint is plain tensors without pickle: loading one runs no code.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Keeper(Protocol):
         """Replace the checkpoint."""
 
     def load_checkpoint(self) -> tuple[Tensors, dict[str, Any]] | None:
-        """The last checkpoint, if any."""
+        """The last checkpoint, or None."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The network after the last epoch, the mean loss of each epoch, and when it trained, as seconds since 1970.
+    """The trained network, the mean loss of each epoch, and when it trained, in seconds since 1970.
 
-    A run that was stopped and resumed has trained in several stretches; each but the last ends in a checkpoint.
+    A run that was stopped and resumed has several stretches; each but the last ends in a checkpoint.
     """
 
     model: nn.Module
@@ -65,15 +65,15 @@ def train_by(
     keeper: Keeper | None = None,
     report: Report = lambda _: None,
 ) -> Trained:
-    """Train to the last epoch, from the last checkpoint where the keeper has one.
+    """Train to the last epoch, starting from the keeper's checkpoint if there is one.
 
     Args:
-        steps: Takes the steps, on any device; at the beginning of the run.
+        steps: Network and optimizer on any device, in their initial state.
         config: The run.
         task: Its data.
-        begun: When the run has begun, as seconds since 1970.
+        begun: When the run began, in seconds since 1970.
         keeper: Where checkpoints are kept.
-        report: Told of each epoch. Whatever it raises stops the run, and nothing is lost.
+        report: Called after each epoch. If it raises, the run stops with a checkpoint of that epoch.
     """
     method, order = method_named(config.method), torch.Generator().manual_seed(config.seed)
     losses, earlier = list[float](), list[Stretch]()
@@ -86,7 +86,7 @@ def train_by(
         losses, earlier = list(last[1]["losses"]), list(last[1].get("stretches", []))
 
     def stretches() -> list[Stretch]:
-        return [*earlier, [begun, max(begun, time.time())]]  # clocks are set back, now and then
+        return [*earlier, [begun, max(begun, time.time())]]  # a clock may be set back
 
     def keep() -> None:
         if keeper and len(losses) < config.epochs:
@@ -107,7 +107,7 @@ def train_by(
             kept = time.monotonic()
         try:
             report({"epoch": len(losses), "epochs": config.epochs, "loss": losses[-1]})
-        except BaseException:  # whoever stops the run does it here
+        except BaseException:  # this is how a run is stopped
             if not is_due:
                 keep()
             raise
@@ -115,7 +115,7 @@ def train_by(
 
 
 def captured(model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -> Tensors:
-    """Weights and buffers, the optimizer's memory, and the state of the random numbers."""
+    """Weights and buffers, the optimizer's state, and the generator's state."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {
@@ -126,10 +126,10 @@ def captured(model: nn.Module, optimizer: Optimizer, generator: torch.Generator)
 
 
 def restore(tensors: Tensors, model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -> None:
-    """Go on from what was captured; tensors that are there already keep their place, which a CUDA graph knows."""
+    """Restore what `captured` returned; existing tensors keep their address, which CUDA graphs use."""
     for name, value in model.state_dict().items():
         saved = tensors.get(f"model.{name}")
-        if saved is None or saved.shape != value.shape:  # where shapes broadcast, copying would not say so
+        if saved is None or saved.shape != value.shape:  # copy_ would broadcast without an error
             got = "none" if saved is None else tuple(saved.shape)
             raise ValueError(f"expected a checkpoint of this network, with {name} {tuple(value.shape)}, got {got}")
     for name, value in model.state_dict().items():

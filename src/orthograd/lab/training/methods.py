@@ -1,4 +1,4 @@
-"""The methods that are compared: plain training, ⊥Grad and its variants, and the usual remedies for overconfidence."""
+"""The methods to compare: plain training, ⊥Grad and its variants, and other remedies for overconfidence."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ METHODS = {
 
 
 def method_named(name: str) -> Method:
-    """The method of that name."""
+    """The method of this name; ValueError for an unknown one."""
     if name not in METHODS:
         raise ValueError(f"expected a method among {', '.join(METHODS)}, got {name}")
     return METHODS[name]

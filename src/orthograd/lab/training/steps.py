@@ -1,6 +1,6 @@
-"""Steps of training: their loss, their optimizer, and how they are taken, one after another.
+"""Training steps: loss, optimizer, and an epoch of steps on the CPU.
 
-On a GPU, `orthograd.lab.gpu.slot` replays them from CUDA graphs.
+On a GPU, `orthograd.lab.gpu.slot` replays steps from CUDA graphs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .task import Task, initial_model, seeded
 
 
 def loss(method: Method, logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy with the targets' probabilities, these smoothed, or with sure samples counting (1 − p)^focus less.
+    """Cross-entropy with class probabilities, with label smoothing or the focal loss's factor (1 − p)^focus.
 
     References: Szegedy et al., "Rethinking the Inception Architecture", 2016; Lin et al., "Focal Loss", 2017,
     and Mukhoti et al., "Calibrating Deep Neural Networks using Focal Loss", 2020.
@@ -36,7 +36,7 @@ def loss(method: Method, logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Go on at another rate; one that CUDA graphs read stays in its place."""
+    """Set the learning rate; a tensor, which CUDA graphs read, is changed in place."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -45,7 +45,7 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 
 
 def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
-    """The base optimizer, made orthogonal where the method says so."""
+    """The base optimizer, with ⊥Grad attached if the method uses it."""
     on_gpu, decay, rate = config.device == "cuda", config.weight_decay, rate_of(config)
     method = method_named(config.method)
     groups = decay_groups(model, method.decayed) if method.decayed else [*model.parameters()]
@@ -59,24 +59,24 @@ def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
 
 
 def rate_of(config: Config) -> float | Tensor:
-    """The learning rate at the start. On a GPU one that is to change lies in its memory, where graphs find it."""
+    """Initial learning rate; on a GPU with a schedule it is a tensor there, which CUDA graphs read."""
     is_read = config.device == "cuda" and config.schedule != "constant"
     return torch.tensor(config.learning_rate, device="cuda") if is_read else config.learning_rate
 
 
 class Steps(Protocol):
-    """A network, its optimizer, and the way to take them through an epoch."""
+    """A network, its optimizer, and a way to train an epoch."""
 
     model: nn.Module
     optimizer: Optimizer
     seconds_between_checkpoints: float
 
     def epoch(self, draws: Draws) -> float:
-        """Take the steps of an epoch; the mean training loss."""
+        """Train one epoch; return the mean training loss."""
 
 
 class EagerSteps:
-    """Steps taken as they are written, on the CPU."""
+    """Eager steps on the CPU."""
 
     seconds_between_checkpoints = 0.0
 
@@ -125,5 +125,5 @@ def share_of(config: Config, value: Tensor, size: int) -> Tensor:
 
 
 def one_hot(task: Task) -> Tensor:
-    """The labels as probabilities of the classes."""
+    """Labels as class probabilities."""
     return functional.one_hot(task.labels, task.dataset.classes).float()

@@ -1,4 +1,4 @@
-"""What a seed starts from: its few training images, and its network before training."""
+"""The start of a seed: its labeled training images, and its network before training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..networks import MODELS
 from .config import Config
 
 HELD_OUT = 5000
-"""Training images beyond the labelled few, at most, on which a temperature may be fitted."""
+"""Most training images beyond the labeled ones that are held out, to fit a temperature."""
 
 # PyTorch has one default generator in a process, and networks draw their initial weights and dropout from it.
 _GLOBAL_RANDOM_NUMBERS = threading.Lock()
@@ -25,7 +25,7 @@ _GLOBAL_RANDOM_NUMBERS = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a seed learns from and is evaluated on: the same for every method, so that runs of a seed are pairs."""
+    """Data of a seed for training and evaluation, the same for every method: runs of a seed are paired."""
 
     dataset: Dataset
     images: Tensor
@@ -49,7 +49,7 @@ class Task:
 
 
 def _held_out(labels: Tensor, left: Tensor) -> Tensor:
-    """The first ones left, or ones spread over all of them where the first do not have every class: data may be sorted.
+    """The first of the rows left, or evenly spaced ones if the first miss a class, as in sorted data.
 
     >>> _held_out(torch.arange(20_000) // 10_000, torch.arange(20_000))[[0, 1, -1]].tolist()
     [0, 4, 19996]
@@ -61,13 +61,13 @@ def _held_out(labels: Tensor, left: Tensor) -> Tensor:
 
 
 def check_names(config: Config) -> None:
-    """Refuse a data set or a network that is not there, without making either."""
+    """Raise ValueError for an unknown data set or network, without making either."""
     function_named(config.dataset, DATASETS, "a data set")
     function_named(config.model, MODELS, "a model")
 
 
 def initial_model(config: Config, data: Dataset) -> nn.Module:
-    """The network before training, which depends on the seed and not on the method."""
+    """The network before training; it depends on the seed, not on the method."""
     make = function_named(config.model, MODELS, "a model")
     with seeded(config.seed):
         model = make(data.shape, data.classes)
@@ -78,14 +78,14 @@ def initial_model(config: Config, data: Dataset) -> nn.Module:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What is drawn on the CPU inside depends on the seed alone; the world's random numbers are left as they were."""
-    with _GLOBAL_RANDOM_NUMBERS, torch.random.fork_rng(devices=[]):  # runs in other threads have theirs
+    """Seed the CPU's default generator inside the block, and restore its state afterwards."""
+    with _GLOBAL_RANDOM_NUMBERS, torch.random.fork_rng(devices=[]):  # one thread at a time
         torch.default_generator.manual_seed(seed)
         yield
 
 
 def function_named(name: str, known: Mapping[str, Callable[..., Any]], what: str) -> Callable[..., Any]:
-    """The function of that name, or the one at an import path.
+    """The function of this name, or at this import path.
 
     >>> function_named("math:sqrt", {}, "a function")(4.0)
     2.0

@@ -83,7 +83,7 @@ def end_of(config: Config, warm_up: int) -> dict[str, float | None]:
         assert isinstance(model, nn.Sequential)
         scales = [layer.weight for layer in model if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
         norms = {"head": norm_of(parameters_of(model, "head")), "scales": norm_of(scales)}
-        hidden = model[:-1](data.normalised(task.images))
+        hidden = model[:-1](data.normalized(task.images))
         tested = logits(model, data, data.test_images, config)
     metrics: dict[str, Any] = dict.fromkeys(KEPT)
     if tested.isfinite().all():

@@ -7,7 +7,7 @@ from orthograd.lab.data.corruption import CORRUPTIONS, EXTRA
 
 @pytest.fixture(params=CORRUPTIONS + EXTRA)
 def name(request):
-    """Each corruption, with what it needs."""
+    """Each corruption, skipped without the files it needs."""
     if request.param == "frost":
         request.getfixturevalue("frost")
     return request.param

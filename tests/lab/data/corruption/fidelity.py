@@ -1,4 +1,4 @@
-"""How near our images come to the public generator's.
+"""Agreement of our corrupted images with the public generator's.
 
 python -m tests.lab.data.corruption.fidelity prints the table of docs/corruptions.md.
 """
@@ -16,7 +16,7 @@ from tests.lab.data.corruption.reference import DETERMINISTIC, RANDOM, arrays, s
 
 
 def agreement(name: str, severity: int) -> tuple[float, float]:
-    """The shares of values that are equal, and that are at most one level apart."""
+    """Shares of values that are equal, and that are at most one level apart."""
     expected = arrays(name)[severity - 1]
     corrupted = corrupt(arrays("clean")[: len(expected)], name, severity=severity)
     difference = (corrupted.int() - expected.int()).abs()
@@ -24,7 +24,7 @@ def agreement(name: str, severity: int) -> tuple[float, float]:
 
 
 def deviations(name: str, severity: int, draws: int) -> Tensor:
-    """How far the reference's statistics are from those of our draws, in Student's t with draws − 1 degrees."""
+    """Student's t of the reference's statistics against those of our draws, with draws − 1 degrees of freedom."""
     clean = arrays("clean")
     images = corrupt(clean.repeat(draws, 1, 1, 1), name, severity=severity, seed=1).unflatten(0, (draws, -1))
     drawn = statistics_of(images, clean)
@@ -34,7 +34,7 @@ def deviations(name: str, severity: int, draws: int) -> Tensor:
 
 
 def bound(draws: int) -> float:
-    """How far t goes anywhere among all comparisons with a chance of 1 %."""
+    """Bound that the largest |t| of all comparisons exceeds by chance in at most 1% of cases."""
     comparisons = len(RANDOM) * len(SEVERITIES) * len(statistics()["fog"][0])
     return float(stats.t.isf(0.01 / 2 / comparisons, draws - 1))
 

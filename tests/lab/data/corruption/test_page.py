@@ -1,4 +1,4 @@
-"""What the page on corruptions says is so."""
+"""The page on corruptions agrees with the code."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_tilt_reads_three_corners_from_where_they_were():
     assert torch.equal(rows, columns.mT)
     columns, rows = tilt(torch.Size((33, 33)), 2.0, draws())
     move = torch.stack([columns - torch.arange(33), rows - torch.arange(33)[:, None]])[:, :, 16 + 11, 16 + 11]
-    assert 1.5 < move.abs().max() < 3  # up to 2, and what the tilt adds on the way there
+    assert 1.5 < move.abs().max() < 3  # up to 2, plus the tilt
     assert move.mean(1).abs().max() < 1
 
 
@@ -74,7 +74,7 @@ def test_a_streak_by_hand():
     image = torch.zeros(1, 1, 9, 9, dtype=torch.uint8)
     image[0, 0, 4, 4] = 200
     across, down = (streaked(image, 1, 1.0, torch.tensor([angle]))[0, 0] for angle in (0.0, 90.0))
-    assert across[4].tolist() == [0, 0, 15, 69, 114, 0, 0, 0, 0]  # 200 · (0.078, 0.348, 0.574), to one side alone
+    assert across[4].tolist() == [0, 0, 15, 69, 114, 0, 0, 0, 0]  # 200 · (0.078, 0.348, 0.574), to one side only
     assert torch.equal(down, across.mT)
 
 
@@ -92,7 +92,7 @@ def test_the_edge_of_a_square_by_hand():
     levels[0, 3:9, 4:8] = 200
     edges = canny(levels)[0]
     inner = torch.zeros(12, 12, dtype=torch.bool)
-    inner[2:9, 3:8] = True  # the gradient is as strong on both sides of a border: the one seen first is kept
+    inner[2:9, 3:8] = True  # the gradient is equal on both sides of a border: the first one is kept
     inner[3:8, 4:7] = False
     assert edges[5].nonzero().flatten().tolist() == inner[5].nonzero().flatten().tolist()
     assert edges[:, 5].nonzero().flatten().tolist() == inner[:, 5].nonzero().flatten().tolist()

@@ -1,4 +1,4 @@
-"""JPEG and box filter are those of Pillow, value by value."""
+"""JPEG and box filter equal Pillow's, value by value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.lab.data.corruption.reference import arrays
 
 
 def photographs(height, width, count=3):
-    """Pieces of a mosaic of real images."""
+    """Crops of a mosaic of real images."""
     mosaic = arrays("clean").unflatten(0, (8, 8)).permute(2, 0, 3, 1, 4).reshape(3, 256, 256)
     return torch.stack([mosaic[:, 30 * i : 30 * i + height, 25 * i : 25 * i + width] for i in range(count)])
 
@@ -41,7 +41,7 @@ def test_jpeg_is_that_of_libjpeg(quality, height, width):
     assert torch.equal(recompressed(images, quality), pillow(images, jpeg(quality)))
 
 
-def test_jpeg_of_extreme_colours_is_that_of_libjpeg():
+def test_jpeg_of_extreme_colors_is_that_of_libjpeg():
     noise = torch.randint(0, 2, (20, 3, 24, 24)).mul(255).to(torch.uint8)
     assert torch.equal(recompressed(noise, 30), pillow(noise, jpeg(30)))
 

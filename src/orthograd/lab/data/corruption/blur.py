@@ -1,4 +1,4 @@
-"""Blurs: out of focus, behind frosted glass, in motion, zooming, and the plain Gaussian."""
+"""Blurs: defocus, frosted glass, motion, zoom and Gaussian."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch.nn import functional
 from .filters import gaussian, levels, outer, streaked, zoom_matrix
 from .noise import Draws
 
-# The mean of equal levels is that level. A sum, which comes in another order on other machines, may fall short of it
-# in the last digit, and would then be cut to the level below.
+# The mean of equal levels is that level. A sum, whose order differs between machines, may be too small in the last
+# digit, and would then be truncated to the level below.
 _ROUNDING = 1e-9
 
 
 def gaussian_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """A Gaussian blur, its deviation in pixels."""
+    """Gaussian blur, with σ in pixels."""
     sigma = (0.4, 0.6, 0.7, 0.8, 1.0)[severity - 1]
     return gaussian(images.double(), sigma) + _ROUNDING
 
 
 def defocus_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """The mean over a disk whose edge is softened; the image is mirrored at its border, which is not repeated."""
+    """Mean over a disk with a softened edge; the image is mirrored at its border, which is not repeated."""
     radius, softness = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))[severity - 1]
     kernel = disk(radius, softness).to(images.device)
     reach = len(kernel) // 2
@@ -44,24 +44,24 @@ def disk(radius: float, softness: float) -> Tensor:
     sides = torch.exp(-0.5 * (torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64) / softness).square())
     sides = (sides / sides.sum()).float()
     soft = torch.outer(sides, sides)
-    # Rounded to float32, as in the published generator: flat areas are cut one level lower or not by it.
+    # Rounded to float32, as in the published generator: this decides how flat areas are truncated.
     return functional.conv2d((sharp / sharp.sum())[None, None], soft[None, None], padding=1)[0, 0].double()
 
 
 def glass_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """Pixels copied from a near neighbour, once or twice, between two Gaussian blurs."""
+    """Pixels copied from a near neighbor, once or twice, between two Gaussian blurs."""
     sigma, rounds = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))[severity - 1]
     blurred = (gaussian(images.double(), sigma) + _ROUNDING).to(torch.uint8)
     for _ in range(rounds):
-        blurred = _copied_from_neighbours(blurred, draws)
+        blurred = _copied_from_neighbors(blurred, draws)
     return gaussian(blurred.double(), sigma) + _ROUNDING
 
 
-def _copied_from_neighbours(images: Tensor, draws: Draws) -> Tensor:
-    """Each pixel, but for the first two rows and columns, from up to one pixel above and to the left.
+def _copied_from_neighbors(images: Tensor, draws: Draws) -> Tensor:
+    """Each pixel, except in the first two rows and columns, copied from up to one pixel above and to the left.
 
-    The published generator walks from the last pixel to the first and means to swap, but the pixel that it reads from
-    keeps its own colour. Since it reads only where it has not yet been, all pixels may be copied at once.
+    The published generator goes from the last pixel to the first and intends to swap, but the pixel that it reads from
+    keeps its own color. It reads only pixels that it has not yet changed, so all can be copied at once.
     """
     height, width = images.shape[2:]
     up, left = (draws.below(2, height, width) for _ in range(2))
@@ -73,13 +73,13 @@ def _copied_from_neighbours(images: Tensor, draws: Draws) -> Tensor:
 
 
 def motion_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """A streak in a direction of up to 45° from the horizontal."""
+    """Motion blur in a direction up to 45° from the horizontal."""
     radius, sigma = ((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5))[severity - 1]
     return streaked(images, radius, sigma, draws.uniform(-45, 45))
 
 
 def zoom_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """The mean of the image and of 7 to 26 zooms into it: 1, 1.01, 1.02, …"""
+    """Mean of the image and of 7 to 26 zooms into it: 1, 1.01, 1.02, …"""
     count = (7, 12, 16, 21, 26)[severity - 1]
     height, width = images.shape[2:]
     operator = _sum_of_zooms(count, height, width, images.device)
@@ -90,11 +90,11 @@ def zoom_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:
 
 @functools.lru_cache(maxsize=8)
 def _sum_of_zooms(count: int, height: int, width: int, device: torch.device) -> Tensor:
-    """The sum over zooms of all that they do to a flattened image, as one sparse matrix."""
-    factors = [1 + step * (1.01 - 1) for step in range(count)]  # with the rounding that numpy's arange has
+    """The sum of all zooms of a flattened image, as one sparse matrix."""
+    factors = [1 + step * (1.01 - 1) for step in range(count)]  # with the rounding of numpy's arange
     parts = [outer(zoom_matrix(height, factor), zoom_matrix(width, factor)) for factor in factors]
     places = torch.cat([place for place, _ in parts], 1)
     weights = torch.cat([weight for _, weight in parts])
     size = height * width
-    with torch.sparse.check_sparse_tensor_invariants():  # where it is not said whether to check, coalescing warns
+    with torch.sparse.check_sparse_tensor_invariants():  # without an explicit choice, coalescing warns
         return torch.sparse_coo_tensor(places, weights, (size, size)).coalesce().to(device)

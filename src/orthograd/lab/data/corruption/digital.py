@@ -1,4 +1,4 @@
-"""Color and light, a rubber sheet, and coarser pixels.
+"""Brightness, saturation, contrast, elastic transforms and pixelation.
 
 A color c is v (1 − s · hue), channel by channel: its value v = max(r, g, b), its saturation s = 1 − min / max, and a
 hue that is 0 for the brightest channel, 1 for the darkest, and between them for the third.
@@ -17,14 +17,14 @@ _BITS = 22  # Pillow's weights are multiples of 2⁻²²
 
 
 def brightness(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """The value raised by a constant; hue and saturation stay."""
+    """Value raised by a constant; hue and saturation stay."""
     added = (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]
     value, saturation, hue = _parts(images)
     return (value + added).clamp_max(1) * (1 - saturation * hue) * 255
 
 
 def saturate(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """The saturation s changed to a s + b; hue and value stay."""
+    """Saturation s changed to a s + b; hue and value stay."""
     factor, added = ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))[severity - 1]
     value, saturation, hue = _parts(images)
     return value * (1 - (saturation * factor + added).clamp_max(1) * hue) * 255
@@ -40,7 +40,7 @@ def contrast(images: Tensor, severity: int, draws: Draws) -> Tensor:
 
 
 def _parts(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Value and saturation (n, 1, …) and hue (n, 3, …), where grey has the hue of red, as in HSV."""
+    """Value and saturation (n, 1, …) and hue (n, 3, …), where gray has the hue of red, as in HSV."""
     shares = levels(images)
     value = shares.amax(1, keepdim=True)
     distance = value - shares
@@ -51,9 +51,9 @@ def _parts(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def elastic_transform(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """A random affine map and then smooth random displacements, as on a rubber sheet.
+    """A random affine map and then smooth random displacements.
 
-    All is in proportion to the image's shorter side.
+    Both are in proportion to the image's shorter side.
     """
     amplitude, sigma, jitter = (
         (0.0, 0.0, 0.08),
@@ -70,7 +70,7 @@ def elastic_transform(images: Tensor, severity: int, draws: Draws) -> Tensor:
 
 
 def tilt(shape: torch.Size, jitter: float, draws: Draws) -> tuple[Tensor, Tensor]:
-    """Columns and rows (n, height, width) to read from, so that three corners of a square move by up to the jitter."""
+    """Columns and rows (n, height, width) to sample, such that three corners of a square move by up to the jitter."""
     center = torch.tensor(shape, dtype=torch.float64, device=draws.device) // 2
     reach = min(shape) // 3
     corners = center + reach * torch.tensor([[1, 1], [1, -1], [-1, -1]], device=draws.device)
@@ -85,7 +85,7 @@ def tilt(shape: torch.Size, jitter: float, draws: Draws) -> tuple[Tensor, Tensor
 
 
 def pull(shape: torch.Size, amplitude: float, sigma: float, draws: Draws) -> tuple[Tensor, Tensor]:
-    """Columns and rows (n, height, width) to read from: each a pixel's own, moved by blurred noise."""
+    """Columns and rows (n, height, width) to sample: each pixel's own, displaced by blurred noise."""
     noise = draws.uniform(-1, 1, 2, *shape).double()
     moves = gaussian(noise, sigma, truncate=3, edge="reflect") * amplitude
     rows, columns = (torch.arange(side, device=draws.device) for side in shape)
@@ -93,15 +93,15 @@ def pull(shape: torch.Size, amplitude: float, sigma: float, draws: Draws) -> tup
 
 
 def sampled(images: Tensor, columns: Tensor, rows: Tensor, *, repeat_border: bool) -> Tensor:
-    """The images at these places, interpolated linearly; outside they are mirrored, with the border twice or once."""
+    """The images at these positions, interpolated linearly and mirrored outside, with the border twice or once."""
     sides = [side - (not repeat_border) for side in (images.shape[3], images.shape[2])]
-    shift = 0.5 if repeat_border else 0.0  # grid_sample counts from the edge of a pixel then, not from its middle
+    shift = 0.5 if repeat_border else 0.0  # grid_sample then counts from the edge of a pixel, not its center
     grid = torch.stack([2 * (columns + shift) / sides[0] - 1, 2 * (rows + shift) / sides[1] - 1], -1)
     return functional.grid_sample(images, grid.to(images), padding_mode="reflection", align_corners=not repeat_border)
 
 
 def pixelate(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """Fewer pixels, each the mean of a box, and back to as many: in the whole-number arithmetic of Pillow."""
+    """Image reduced by box averages and enlarged again, in Pillow's integer arithmetic."""
     scale = (0.95, 0.9, 0.85, 0.75, 0.65)[severity - 1]
     height, width = images.shape[2:]
     small = resized(images, int(height * scale), int(width * scale))
@@ -109,9 +109,9 @@ def pixelate(images: Tensor, severity: int, draws: Draws) -> Tensor:
 
 
 def resized(images: Tensor, height: int, width: int) -> Tensor:
-    """Images with this many pixels, as `PIL.Image.resize` with its box filter makes them, first along the rows."""
+    """Images resized as by `PIL.Image.resize` with its box filter, first along the rows."""
     for axis, size in ((3, width), (2, height)):
-        # Whole numbers below 2⁵³ in float64: the products are exact, and run on a GPU, where whole numbers do not.
+        # Integers below 2⁵³ in float64: products are exact, and run on a GPU, which has no integer matrix products.
         weights = box_matrix(images.shape[axis], size).to(images.device)
         lines = images.double().movedim(axis, -1) @ weights.mT
         images = (lines / (1 << _BITS) + 0.5).floor().clamp(0, 255).movedim(-1, axis)
@@ -119,7 +119,7 @@ def resized(images: Tensor, height: int, width: int) -> Tensor:
 
 
 def box_matrix(size: int, target: int) -> Tensor:
-    """Weights in units of 2⁻²² that bring a line of pixels to a target size.
+    """Weights, in units of 2⁻²², that resize a line of pixels to a target size.
 
     >>> box_matrix(4, 2) / 2**22
     tensor([[0.5000, 0.5000, 0.0000, 0.0000],

@@ -1,6 +1,6 @@
-"""Filters along rows and columns, each as the matrix that it multiplies a line of pixels with; and streaks.
+"""Filters along rows and columns as matrices, and streaks.
 
-A blur or a zoom that treats the two directions alike is R x Cᵀ, which is two products for a whole batch.
+A separable blur or zoom is R x Cᵀ: two matrix products for a whole batch.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from torch import Tensor
 
 
 def levels(images: Tensor) -> Tensor:
-    """x / 255 in float64, divided as a CPU divides.
+    """x / 255 in float64, with the same bits on CPU and GPU.
 
     >>> float(levels(torch.tensor([51], dtype=torch.uint8)))
     0.2
     """
-    # By a Python number a GPU would divide as by its reciprocal, off in the last bit; what is cut to whole grey levels
-    # later can then be one less. A tensor on the same device is divided by exactly.
+    # Dividing by a Python number, a GPU multiplies by its reciprocal, which is off in the last bit. Truncated to whole
+    # levels later, the result can be one less. Division by a tensor on the same device is exact.
     return images.double() / torch.full((), 255.0, dtype=torch.float64, device=images.device)
 
 
@@ -33,7 +33,7 @@ def filtered(planes: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def gaussian(planes: Tensor, sigma: float, *, truncate: float = 4.0, edge: str = "nearest") -> Tensor:
-    """Planes (…, height, width) under a Gaussian blur of this deviation in pixels."""
+    """Planes (…, height, width) under a Gaussian blur with this σ in pixels."""
     height, width = (
         gaussian_matrix(side, sigma, truncate=truncate, edge=edge).to(planes) for side in planes.shape[-2:]
     )
@@ -41,7 +41,7 @@ def gaussian(planes: Tensor, sigma: float, *, truncate: float = 4.0, edge: str =
 
 
 def gaussian_matrix(size: int, sigma: float, *, truncate: float = 4.0, edge: str = "nearest") -> Tensor:
-    """A Gaussian blur of a line of pixels; beyond its ends stands the last pixel, or the line mirrored ("reflect").
+    """Matrix of a Gaussian blur of a line of pixels, padded with its last pixel or mirrored ("reflect").
 
     >>> gaussian_matrix(3, 0.4, truncate=2).round(decimals=2)
     tensor([[0.9600, 0.0400, 0.0000],
@@ -58,7 +58,7 @@ def gaussian_matrix(size: int, sigma: float, *, truncate: float = 4.0, edge: str
 
 
 def mirrored(positions: Tensor, size: int) -> Tensor:
-    """Positions on a line that is mirrored at its ends again and again: … 1 0 | 0 1 2 | 2 1 …
+    """Positions on a line that is mirrored repeatedly at its ends: … 1 0 | 0 1 2 | 2 1 …
 
     >>> mirrored(torch.arange(-2, 5), 3)
     tensor([1, 0, 0, 1, 2, 2, 1])
@@ -68,7 +68,7 @@ def mirrored(positions: Tensor, size: int) -> Tensor:
 
 
 def zoom_matrix(size: int, factor: float) -> Tensor:
-    """The middle of a line of pixels, enlarged by linear interpolation to the size of the whole.
+    """Matrix that enlarges the middle of a line of pixels to the whole line, by linear interpolation.
 
     >>> zoom_matrix(4, 2.0)
     tensor([[0.0000, 1.0000, 0.0000, 0.0000],
@@ -85,13 +85,13 @@ def zoom_matrix(size: int, factor: float) -> Tensor:
     matrix = torch.zeros(size, size + 1, dtype=torch.float64)
     first = (size - kept) // 2 + below.long()[:, None]
     matrix.scatter_(1, first, 1 - fraction[:, None]).scatter_(1, first + 1, fraction[:, None])
-    # Rounding may put the last position a hair behind the last pixel; the published generator has 0 there.
+    # Rounding may put the last position slightly after the last pixel; the published generator has 0 there.
     matrix[positions > kept - 1] = 0
     return matrix[:, :size]
 
 
 def outer(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Places (2, entries) and weights of what `filtered` does with these two matrices to a flattened plane.
+    """Indices (2, entries) and weights of the sparse matrix by which `filtered` acts on a flattened plane.
 
     >>> outer(torch.eye(1), torch.tensor([[0.0, 1.0], [3.0, 0.0]]))
     (tensor([[0, 1],
@@ -107,9 +107,9 @@ def outer(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
 def streaked(images: Tensor, radius: int, sigma: float, angles: Tensor) -> Tensor:
     """Σ_i w_i x[p + i · (cos, sin)(angle)] over 2 · radius + 1 pixels, for images (n, channels, height, width).
 
-    As ImageMagick's motion blur draws it: half a Gaussian, along a line of whole pixels.
+    This is ImageMagick's motion blur: half a Gaussian, along a line of whole pixels.
 
-    Each image has an angle of its own, in degrees. Beyond the border stands the nearest pixel.
+    Each image has its own angle, in degrees. The border is padded with the nearest pixel.
     """
     weights = streak_weights(radius, sigma)
     reach = len(weights) - 1
@@ -120,12 +120,12 @@ def streaked(images: Tensor, radius: int, sigma: float, angles: Tensor) -> Tenso
     total = torch.zeros(images.shape, device=images.device)
     for weight, row, column in zip(weights.tolist(), down + reach, right + reach, strict=True):
         total += windows[image, :, row, column] * weight
-    # ImageMagick rounds to multiples of 1/257 of a level and cuts these to levels.
+    # ImageMagick rounds to multiples of 1/257 of a level and truncates these to levels.
     return (total + 1 / 514).floor_()
 
 
 def streak_weights(radius: int, sigma: float) -> Tensor:
-    """exp(−i² / 2σ²) for i = 0 … 2 · radius, normalised; what is too faint to change a level is left out.
+    """exp(−i² / 2σ²) for i = 0 … 2 · radius, normalized; weights too small to change a level are left out.
 
     >>> streak_weights(1, 1.0)
     tensor([0.5741, 0.3482, 0.0777], dtype=torch.float64)
@@ -136,7 +136,7 @@ def streak_weights(radius: int, sigma: float) -> Tensor:
 
 
 def _places(direction: Tensor, count: int) -> Tensor:
-    """(count, n): how many pixels each step of a streak is from its start."""
+    """Distance in pixels of each step of a streak from its start, (count, n)."""
     steps = torch.arange(count, device=direction.device)[:, None]
     return (steps * direction - 0.5).ceil().long()
 

@@ -1,6 +1,6 @@
-"""The photographs of frost: read from where they are, and fetched from the Python Package Index by the user's own pip.
+"""Photographs of frost: found on disk, or fetched from the Python Package Index with pip.
 
-They are in the wheel of `imagecorruptions` (Apache-2.0), not in this package.
+They are part of the wheel of `imagecorruptions` (Apache-2.0), not of this package.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def frost_textures() -> list[Tensor]:
 
 
 def frost_canvas(height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Photographs at a scale for such images, each in a corner of its canvas (5, 3, …), and their sides (5, 2).
+    """Photographs at a scale for images of this size, each in a corner of its canvas (5, 3, …), and their sides (5, 2).
 
-    For images of up to 32 pixels that is every fifth pixel, which is just what OpenCV makes of a linear resize by 0.2;
-    for larger ones it is so much denser that a piece shows about as much of a photograph.
+    For images of up to 32 pixels that is every fifth pixel, exactly OpenCV's linear resize by 0.2. For larger images it
+    is denser, so that a crop shows about as much of a photograph.
     """
     step = max(1, min(5, 160 // max(height, width)))
     thinned = [texture[:, step // 2 :: step, step // 2 :: step] for texture in frost_textures()]
@@ -62,7 +62,7 @@ def frost_canvas(height: int, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _is_genuine(content: bytes, name: str) -> bool:
-    """Whether these bytes are the photograph of that name."""
+    """True if these bytes are the photograph of this name."""
     return hashlib.sha256(content).hexdigest() == FROST_SHA256[name]
 
 
@@ -71,7 +71,7 @@ def _paths_in_data_folder() -> tuple[Path, ...]:
 
 
 def _paths_in_package() -> tuple[Path, ...]:
-    """Where the installed package has them; it is not imported, since that would need OpenCV."""
+    """Paths in the installed package, which is not imported: that would need OpenCV."""
     try:
         distribution = importlib.metadata.distribution(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
@@ -89,14 +89,14 @@ def _decoded(paths: tuple[Path, ...]) -> list[Tensor]:
         content = path.read_bytes()
         if not _is_genuine(content, path.name):
             raise ValueError(f"expected the photograph of SHA-256 {FROST_SHA256[path.name]}, got another in {path}")
-        image = Image.open(io.BytesIO(content)).convert("RGB")  # what is transparent keeps its colour
+        image = Image.open(io.BytesIO(content)).convert("RGB")  # transparent pixels keep their color
         pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
         textures.append(pixels.view(image.height, image.width, 3).permute(2, 0, 1).contiguous())
     return textures
 
 
 def fetch_frost(folder: Path | str | None = None) -> Path:
-    """Put the photographs into a folder, else into `frost` of the data folder, unless they are there already."""
+    """Fetch missing photographs into a folder, by default `frost` in the data folder; return the folder."""
     folder = data_folder() / "frost" if folder is None else Path(folder)
     missing = [name for name in FROST_SHA256 if not _is_there(folder / name)]
     if missing:
@@ -122,7 +122,7 @@ def _downloaded(folder: Path) -> Path:
 
 
 def _unpack(archive: Path, names: list[str], folder: Path) -> None:
-    """Write these photographs and nothing else, each complete or not at all, under the plain name that is asked for."""
+    """Write these photographs of an archive and nothing else, each atomically."""
     photographs = {name: content for name, content in _members(archive) if name in names and _is_genuine(content, name)}
     if set(photographs) != set(names):
         given = ", ".join(photographs) or "none of them"
@@ -133,7 +133,7 @@ def _unpack(archive: Path, names: list[str], folder: Path) -> None:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every frost/… that is one of ours."""
+    """Name and content of every photograph in the archive."""
     if archive.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(archive) as zipped:
             yield from ((PurePosixPath(m).name, zipped.read(m)) for m in zipped.namelist() if _is_photograph(m))

@@ -1,4 +1,4 @@
-"""Every corruption by its name, for a batch of images of any length."""
+"""Every corruption by name, for a batch of images of any size."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ _EXTRA: dict[str, Corruption] = {
 
 CORRUPTIONS = tuple(_STANDARD)
 EXTRA = tuple(_EXTRA)
-SHORTEST_SIDE = 8  # below it the reach of some blurs is wider than the image
+SHORTEST_SIDE = 8  # pixels; some blurs reach further than a smaller image
 
-# What is computed at once: 512 images of CIFAR's size. Random numbers are drawn block by block, so another number
-# here makes other images of the same seed.
+# Pixels computed at once: 512 images of CIFAR's size. Random numbers are drawn block by block, so another value here
+# gives other images for the same seed.
 _BLOCK_PIXELS = 1 << 19
 
 
 def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0) -> Tensor:
-    """The images, uint8 (n, 3, height, width), under one of `CORRUPTIONS` or `EXTRA`, on the device they are on.
+    """The images, uint8 (n, 3, height, width), under one of `CORRUPTIONS` or `EXTRA`, on their device.
 
-    The same seed makes the same pixels on the same kind of device, and what becomes of an image does not depend on
-    the images after it.
+    The same seed gives the same pixels on the same type of device. A corrupted image does not depend on the images
+    after it.
 
     >>> white = torch.full((2, 3, 32, 32), 255, dtype=torch.uint8)
     >>> corrupt(white, "impulse_noise", severity=1).float().mean() < 255
@@ -71,7 +71,7 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0) -> Tenso
         part = images[start : start + block]
         key = f"{seed} {name} {severity} {start // block}"
         draws = Draws(key, block=block, used=len(part), device=images.device)
-        # The generator of the published images cuts what is behind the point, and so does this assignment.
+        # The assignment truncates to whole levels, like the generator of the published images.
         result[start : start + block] = function(part, severity, draws).clamp(0, 255)
     return result
 

@@ -1,4 +1,4 @@
-"""Random numbers that an image gets by its place alone, and the noise that is made of them."""
+"""Random numbers that depend only on the position of an image, and noise made from them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 class Draws:
-    """Random numbers for the first `used` images of a block.
+    """Random numbers for the first ``used`` images of a block.
 
     Numbers are always drawn for the whole block, since how a generator fills a tensor depends on its size. So the
-    first images get the same numbers, however many there are:
+    first images get the same numbers, whatever their count:
 
     >>> few, many = (Draws("any", block=8, used=used, device=torch.device("cpu")).normal(3) for used in (2, 5))
     >>> torch.equal(few, many[:2])
@@ -29,17 +29,17 @@ class Draws:
         return torch.randn((self.block, *shape), generator=self.generator, device=self.device)[: self.used]
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        """(used, *shape), evenly between low and high."""
+        """(used, *shape) from the uniform distribution between low and high."""
         numbers = torch.rand((self.block, *shape), generator=self.generator, device=self.device)
         return low + (high - low) * numbers[: self.used]
 
     def below(self, limit: int | Tensor, *shape: int) -> Tensor:
-        """Whole numbers (used, *shape) from 0 to limit − 1; a limit may differ by image."""
+        """Integers (used, *shape) from 0 to limit − 1; the limit may differ by image."""
         # In float64, so that rounding never reaches the limit itself.
         return (self.uniform(0, 1, *shape).double() * limit).long()
 
     def poisson(self, rates: Tensor) -> Tensor:
-        """Counts that happen at these rates, one a value."""
+        """Poisson counts with these rates."""
         unused = rates.new_zeros((self.block - self.used, *rates.shape[1:]))
         return torch.poisson(torch.cat([rates, unused]), generator=self.generator)[: self.used]
 
@@ -51,13 +51,13 @@ def gaussian_noise(images: Tensor, severity: int, draws: Draws) -> Tensor:
 
 
 def shot_noise(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """Poisson(r x) / r, with x from 0 to 1: light that arrives photon by photon."""
+    """Poisson(r x) / r, with x from 0 to 1."""
     rate = (500, 250, 100, 75, 50)[severity - 1]
     return draws.poisson(images * (rate / 255)).double() / rate * 255
 
 
 def impulse_noise(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """Salt and pepper: single values of a pixel turned to 0 or 255, both as often."""
+    """Salt and pepper: channel values set to 0 or 255 with equal probability."""
     amount = (0.01, 0.02, 0.03, 0.05, 0.07)[severity - 1]
     chance = draws.uniform(0, 1, *images.shape[1:])
     pepper, salt = chance < amount / 2, chance > 1 - amount / 2

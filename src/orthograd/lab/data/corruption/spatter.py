@@ -1,4 +1,4 @@
-"""Drops of water on the lens, or mud."""
+"""Drops of water or mud on the lens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))  # light from o
 
 
 def spatter(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """Where blurred noise is above a threshold, water (severities 1 to 3) or mud."""
+    """Water (severities 1 to 3) or mud where blurred noise is above a threshold."""
     mean, sigma, blur, threshold, strength = (
         (0.62, 0.1, 0.7, 0.7, 0.5),
         (0.65, 0.1, 0.8, 0.7, 0.5),
@@ -38,8 +38,8 @@ def _plane(color: tuple[int, int, int], images: Tensor) -> Tensor:
 
 
 def water(liquid: Tensor) -> Tensor:
-    """How much water is seen at each place, (n, 1, height, width) from 0 to 1, of a liquid (n, height, width)."""
-    levels = (liquid * 255).int().bitwise_and(255)  # what is above 255 starts again at 0
+    """Visible water (n, 1, height, width), from 0 to 1, of a liquid (n, height, width)."""
+    levels = (liquid * 255).int().bitwise_and(255)  # values above 255 wrap around to 0
     relief = _relief(chamfer_distance(canny(levels)).clamp_max(20))
     seen = levels * relief
     # No water anywhere would be 0 / 0.
@@ -55,7 +55,7 @@ def _relief(distance: Tensor) -> Tensor:
 
 
 def _mean_of_nine(planes: Tensor) -> Tensor:
-    # The sum is exact, and float32 takes back what the division loses: nine threes have the mean 3.
+    # The sum is exact, and rounding to float32 removes the error of the division: nine threes have the mean 3.
     return _filtered(planes, torch.ones(3, 3, dtype=torch.float64, device=planes.device)).div(9).float()
 
 
@@ -65,7 +65,7 @@ def _filtered(planes: Tensor, kernel: Tensor) -> Tensor:
 
 
 def _equalized(levels: Tensor) -> Tensor:
-    """Whole levels from 0 to 20 spread over 0 to 255, so that all become about as frequent; the lowest becomes 0."""
+    """Histogram equalization of whole levels from 0 to 20 to 0 … 255; the lowest level becomes 0."""
     flat = levels.flatten(1)
     counts = functional.one_hot(flat, 21).sum(1)
     lowest = flat.amin(1, keepdim=True)
@@ -74,7 +74,7 @@ def _equalized(levels: Tensor) -> Tensor:
     # One float32 divided by another, as in OpenCV: torch's 255 / x is 255 · (1 / x), which rounds twice.
     scale = torch.full_like(others, 255, dtype=torch.float32) / others.clamp_min(1)
     spread = (ranks.clamp_min(0) * scale).round().long()
-    # An image of one level alone keeps it.
+    # An image with a single level keeps it.
     return torch.where(others > 0, spread.gather(1, flat), flat).view(levels.shape)
 
 
@@ -83,7 +83,7 @@ _TANGENT = 13573 / 32768  # of 22.5°
 
 
 def canny(levels: Tensor) -> Tensor:
-    """True on the edges of whole levels (n, height, width): ridges of the gradient that a strong one belongs to."""
+    """Canny edges of whole levels (n, height, width): ridges of the gradient that contain a strong one."""
     right, down = _gradient(levels)
     strength = right.abs() + down.abs()
     ridge = (strength > _LOW) & _is_ridge(right, down, strength)
@@ -96,7 +96,7 @@ def canny(levels: Tensor) -> Tensor:
 
 
 def _gradient(levels: Tensor) -> tuple[Tensor, Tensor]:
-    """Sobel's derivatives to the right and downwards."""
+    """Sobel derivatives to the right and downward."""
     slope = torch.tensor([-1.0, 0.0, 1.0], device=levels.device)
     smooth = torch.tensor([1.0, 2.0, 1.0], device=levels.device)
     kernels = torch.stack([torch.outer(smooth, slope), torch.outer(slope, smooth)])[:, None]
@@ -106,18 +106,18 @@ def _gradient(levels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _is_ridge(right: Tensor, down: Tensor, strength: Tensor) -> Tensor:
-    """Whether the gradient is steepest here along its own direction, which is rounded to 45°."""
+    """True where the gradient is largest along its own direction, rounded to 45°."""
     height, width = strength.shape[1:]
     padded = functional.pad(strength, (1, 1, 1, 1))
 
-    def neighbour(rows: int, columns: int) -> Tensor:
+    def neighbor(rows: int, columns: int) -> Tensor:
         return padded[:, 1 + rows : 1 + rows + height, 1 + columns : 1 + columns + width]
 
     x, y = right.abs(), down.abs()
-    across = (strength > neighbour(0, -1)) & (strength >= neighbour(0, 1))
-    along = (strength > neighbour(-1, 0)) & (strength >= neighbour(1, 0))
-    falling = (strength > neighbour(-1, -1)) & (strength > neighbour(1, 1))
-    rising = (strength > neighbour(-1, 1)) & (strength > neighbour(1, -1))
+    across = (strength > neighbor(0, -1)) & (strength >= neighbor(0, 1))
+    along = (strength > neighbor(-1, 0)) & (strength >= neighbor(1, 0))
+    falling = (strength > neighbor(-1, -1)) & (strength > neighbor(1, 1))
+    rising = (strength > neighbor(-1, 1)) & (strength > neighbor(1, -1))
     diagonal = torch.where((right < 0) ^ (down < 0), rising, falling)
     flat, steep = y < x * _TANGENT, y > x * (_TANGENT + 2)
     return torch.where(flat, across, torch.where(steep, along, diagonal))
@@ -129,10 +129,10 @@ _STEPS = {(0, 1): 65536 / 65536, (1, 1): 91750 / 65536, (1, 2): 143976 / 65536}
 
 
 def chamfer_distance(edges: Tensor) -> Tensor:
-    """The shortest way from an edge to each pixel of (n, height, width), a little off the straight line's length.
+    """Chamfer distance of each pixel (n, height, width) from the nearest edge, close to the Euclidean distance.
 
-    A shortest way takes at most two of the sixteen steps, and these in any order. So one direction after the other
-    may be relaxed, each by 1, 2, 4, … steps at once.
+    A shortest path takes at most two of the sixteen steps, in any order. So the directions can be relaxed one after
+    the other, each by 1, 2, 4, … steps at once.
 
     >>> chamfer_distance(torch.tensor([[[True, False, False, False]]]))
     tensor([[[0., 1., 2., 3.]]], dtype=torch.float64)
@@ -147,7 +147,7 @@ def chamfer_distance(edges: Tensor) -> Tensor:
 
 
 def _relax(distance: Tensor, down: int, right: int, cost: float) -> None:
-    """Improve each distance by the ways that come from (down, right) away, on either side."""
+    """Relax each distance by the path from (down, right) away, in both directions."""
     height, width = distance.shape[1:]
     if down >= height or abs(right) >= width:
         return

@@ -9,11 +9,11 @@ from .filters import filtered, levels, streaked, zoom_matrix
 from .frost import frost_canvas
 from .noise import Draws
 
-GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
+GRAY = (0.299, 0.587, 0.114)  # luminance weights of red, green and blue
 
 
 def snow(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """Flakes that fall in streaks, with their own mirror image, over a paler picture."""
+    """Streaks of snow and their mirror image, over a whitened image."""
     mean, sigma, zoom, threshold, radius, streak, kept = (
         (0.1, 0.2, 1.0, 0.6, 8, 3.0, 0.95),
         (0.1, 0.2, 1.0, 0.5, 10, 4.0, 0.9),
@@ -30,26 +30,26 @@ def snow(images: Tensor, severity: int, draws: Draws) -> Tensor:
 
 
 def _whitened(images: Tensor, kept: float) -> Tensor:
-    """k x + (1 − k) max(x, 1.5 grey + 0.5), with x from 0 to 1."""
-    weights = torch.tensor(GREY, device=images.device).view(1, 3, 1, 1)
-    grey = (images * weights).sum(1, keepdim=True)
-    return kept * images + (1 - kept) * torch.maximum(images.float(), 1.5 * grey + 127.5)
+    """k x + (1 − k) max(x, 1.5 gray + 0.5), with x from 0 to 1."""
+    weights = torch.tensor(GRAY, device=images.device).view(1, 3, 1, 1)
+    gray = (images * weights).sum(1, keepdim=True)
+    return kept * images + (1 - kept) * torch.maximum(images.float(), 1.5 * gray + 127.5)
 
 
 def frost(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """a x + b frost, where the frost is a piece of one of five photographs; see the module `frost`."""
+    """a x + b frost, where the frost is a crop of one of five photographs; see the module `frost`."""
     kept, added = ((1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
     canvas, sides = (tensor.to(images.device) for tensor in frost_canvas(*images.shape[2:]))
     windows = canvas.unfold(2, images.shape[2], 1).unfold(3, images.shape[3], 1)
     texture = draws.below(len(canvas))
-    # The last place that fits is left out, as the published generator leaves it out.
+    # The last place that fits is left out, as in the published generator.
     free = sides[texture] - torch.tensor(images.shape[2:], device=images.device)
     row, column = draws.below(free, 2).unbind(1)
     return kept * images.double() + added * windows[texture, :, row, column].double()
 
 
 def fog(images: Tensor, severity: int, draws: Draws) -> Tensor:
-    """(x + a clouds) m / (m + a), with x from 0 to 1 and the brightest value m of an image."""
+    """(x + a clouds) m / (m + a), with x from 0 to 1 and the maximum m of an image."""
     amount, decay = ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))[severity - 1]
     height, width = images.shape[2:]
     side = 1 << (max(height, width) - 1).bit_length()
@@ -60,10 +60,10 @@ def fog(images: Tensor, severity: int, draws: Draws) -> Tensor:
 
 
 def plasma(side: int, decay: float, draws: Draws) -> Tensor:
-    """One map (side, side) an image, from 0 to 1; the side is a power of two, and the map is a torus.
+    """Plasma fractal: one map (side, side) per image, from 0 to 1, periodic; the side is a power of two.
 
-    The middle of four known points is their mean plus w U(−w, w), first of squares and then of diamonds; w starts at
-    100 and is divided by the decay each time that the points are twice as dense.
+    The middle of four known points is their mean plus w U(−w, w), first for squares and then for diamonds. w starts at
+    100 and is divided by the decay each time the grid becomes twice as dense.
     """
     clouds = torch.zeros(draws.used, side, side, dtype=torch.float64, device=draws.device)
     step, wobble = side, 100.0
@@ -75,7 +75,7 @@ def plasma(side: int, decay: float, draws: Draws) -> Tensor:
 
 
 def _halve(clouds: Tensor, step: int, wobble: float, draws: Draws) -> None:
-    """Fill in the points between those that are a step apart."""
+    """Fill in the points between those one step apart."""
     half = slice(step // 2, None, step)
     whole = slice(0, None, step)
 

@@ -1,4 +1,4 @@
-"""The driver's side of runs in a cluster: what is sent out next, the runs at work, and what to make of each message."""
+"""The driver's side of runs in a cluster: sends runs out and handles their messages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..store import RunFolder
 from .messages import Message, Order, Place, Shipment, Surroundings, Unshared, unpack
 from .node import messages
 
-UNREAD = 64  # messages of one run that may wait for the driver
-PATIENCE = 60.0  # seconds until a shared disk must show here what a worker has written there
+UNREAD = 64  # most messages of one run that wait for the driver
+PATIENCE = 60.0  # seconds for a file that a worker wrote to appear on a shared disk
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A run came to no end: its worker or its machine died, or the order could not be read there."""
+    """A run without a last event: its worker or machine died, or its order could not be read."""
 
     reason: str
     is_death: bool
@@ -31,7 +31,7 @@ class Lost:
 
 @dataclass(eq=False)
 class Flight:
-    """One run at work; `claim` is the driver's hold on its folder, where the worker cannot have it."""
+    """One run in progress; ``claim`` is the driver's claim on its folder, if the worker cannot claim it."""
 
     job: Job
     folder: RunFolder
@@ -46,12 +46,12 @@ class Fleet:
     def __init__(self, ray: Any, *, cpus: float) -> None:
         self._ray = ray
         self._flights: dict[Any, Flight] = {}
-        # Deaths are counted and retried by the driver, who can say so; a process is kept for the next run.
+        # The driver counts deaths and retries, so that it can report them; a process is kept for the next run.
         self._task = ray.remote(max_retries=0, max_calls=0, num_returns="streaming", num_cpus=cpus)(messages)
 
     @property
     def size(self) -> int:
-        """How many runs are at work or wait for a place."""
+        """Number of runs in progress or queued."""
         return len(self._flights)
 
     def send(self, order: Order, job: Job, folder: RunFolder, claim: ExitStack, *, gpus: float) -> None:
@@ -61,7 +61,7 @@ class Fleet:
         self._flights[stream] = Flight(job, folder, stream, claim)
 
     def messages(self, timeout: float) -> Iterator[tuple[Flight, Message | Lost]]:
-        """One from each run that has some, waiting no longer than the timeout in seconds for the first."""
+        """One message from each run that has some; wait for the first, at most until the timeout in seconds."""
         if not self._flights:
             return
         ready, _ = self._ray.wait(list(self._flights), num_returns=1, timeout=timeout)
@@ -72,12 +72,12 @@ class Fleet:
                 yield flight, message
 
     def land(self, flight: Flight) -> None:
-        """Forget a run that has told its last, and let go of its folder."""
+        """Drop a run after its last message, and release its folder."""
         self._flights.pop(flight.stream, None)
         flight.claim.close()
 
     def stop(self) -> None:
-        """End all runs at once; what they have saved stays."""
+        """End all runs at once; their checkpoints stay."""
         for flight in list(self._flights.values()):
             with suppress(Exception):
                 self._ray.cancel(flight.stream, force=True)
@@ -88,7 +88,7 @@ class Fleet:
         try:
             message: Message = self._ray.get(next(flight.stream))
         except StopIteration:
-            return Lost("the worker told no end of the run", is_death=True)
+            return Lost("the worker reported no end of the run", is_death=True)
         except errors.RayTaskError as error:
             return Lost(str(error), is_death=False)
         except errors.RayError as error:
@@ -100,7 +100,7 @@ class Fleet:
 
 
 def pickled(job: Job) -> bytes:
-    """By reference to its module where that can be imported, else by value, as functions of the main script need."""
+    """Pickle a job by reference to its module, or by value if it is in the main script."""
     from ray import cloudpickle
 
     try:
@@ -111,7 +111,7 @@ def pickled(job: Job) -> bytes:
 
 
 class Options(Protocol):
-    """What a driver needs to know of its executor."""
+    """Settings of the executor that a driver reads."""
 
     retries: int
     cpus_per_run: float
@@ -119,7 +119,7 @@ class Options(Protocol):
 
 
 class Driver:
-    """Brings every job to its last event by way of a fleet."""
+    """Brings every job to its last event through a fleet."""
 
     def __init__(
         self, jobs: Sequence[Job], fleet: Fleet, options: Options, marker: Path, gpus: float, on_event: OnEvent
@@ -131,19 +131,19 @@ class Driver:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether some job has not had its last event."""
+        """True while a job has not had its last event."""
         return bool(self._agenda or self._fleet.size)
 
     def advance(self, limit: int) -> None:
-        """Send out what there is room for, then take in what was told meanwhile."""
+        """Start as many runs as the limit allows, then handle the messages that have arrived."""
         while self._fleet.size < limit and (job := self._agenda.take()):
             self._send(job)
         wait = self._agenda.seconds_to_wait() if self._fleet.size < limit else None
         if not self._fleet.size:
             time.sleep(wait or 0.0)
-        # A wait without an end would not notice that machines have joined.
+        # Wait at most a second, to notice machines that join.
         for flight, message in self._fleet.messages(1.0 if wait is None else min(wait, 1.0)):
-            if isinstance(message, Event) and message.kind in ("started", "progress"):
+            if isinstance(message, Event) and message.type in ("started", "progress"):
                 self._on_event(message)
                 continue
             try:
@@ -161,13 +161,13 @@ class Driver:
         self._fleet.send(order, job, folder, claim, gpus=self._gpus)
 
     def _is_claimed(self, job: Job, folder: RunFolder, claim: ExitStack) -> bool:
-        """Hold the folder for a worker that cannot; False if the run is done, or busy, or cannot be done."""
+        """Claim the folder for a worker that cannot; False if the run is finished, busy or damaged."""
         try:
             if not claim.enter_context(folder.claim()):
                 self._postpone(job)
                 return False
             if folder.is_finished:
-                folder.record()  # raises where it is not sound
+                folder.record()  # raises if damaged
                 self._on_event(Event("skipped", job.config))
                 return False
         except FileError as error:
@@ -176,16 +176,16 @@ class Driver:
         return True
 
     def _end(self, flight: Flight, message: Message | Lost) -> None:
-        """What the last message of an attempt means."""
+        """Handle the last message of an attempt."""
         if isinstance(message, Lost):
             self._lost(flight, message)
         elif isinstance(message, Unshared):
             self._unshared(flight)
         elif isinstance(message, Shipment):
             self._arrived(flight, message)
-        elif isinstance(message, Event) and message.kind == "busy":
+        elif isinstance(message, Event) and message.type == "busy":
             self._postpone(flight.job)
-        elif isinstance(message, Event) and message.kind == "failed":
+        elif isinstance(message, Event) and message.type == "failed":
             self._fail(flight.folder, f"({flight.place})\n{message.error}")
         elif isinstance(message, Event):
             self._written(flight, message)
@@ -202,11 +202,9 @@ class Driver:
 
     def _unshared(self, flight: Flight) -> None:
         if self._options.shared_store:
-            self._fail(
-                flight.folder, f"expected the store {flight.job.store} to be seen there, got none ({flight.place})"
-            )
+            self._fail(flight.folder, f"expected the worker to see the store {flight.job.store} ({flight.place})")
             return
-        self._marker = None  # from here on results are shipped
+        self._marker = None  # from now on results are shipped
         self._again(flight.job)
 
     def _arrived(self, flight: Flight, shipment: Shipment) -> None:
@@ -218,13 +216,13 @@ class Driver:
         self._on_event(Event("finished", flight.job.config))
 
     def _written(self, flight: Flight, event: Event) -> None:
-        """The worker has written the record; here it may be seen a little later."""
+        """Wait for the record that the worker has written: a shared disk may show it later."""
         deadline = time.monotonic() + PATIENCE
         while not flight.folder.is_finished:
             if time.monotonic() > deadline:
                 self._fail(flight.folder, f"expected the record in {flight.folder.path}, got none yet ({flight.place})")
                 return
-            flush_folder(flight.folder.path)  # opening it makes NFS ask its server anew
+            flush_folder(flight.folder.path)  # opening it makes NFS ask its server again
             time.sleep(0.05)
         self._on_event(event)
 
@@ -237,5 +235,5 @@ class Driver:
             self._on_event(event)
 
     def _again(self, job: Job) -> None:
-        """Take a run up again after a pause, of which nothing is told."""
+        """Retry a run after a pause, without an event."""
         self._agenda.postpone(job, Event("busy", job.config))

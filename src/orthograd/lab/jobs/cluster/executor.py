@@ -1,4 +1,4 @@
-"""The executor for a Ray cluster: how many runs at once, with what, and on whose disk."""
+"""Executor for a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ... import files
 from ..jobs import Job, OnEvent
 from .driver import Driver, Fleet
 
-LOOK_AGAIN = 2.0  # seconds until the size of the cluster is asked for again
-OBJECT_STORE = 200 << 20  # bytes; only results pass through it, and what does not fit goes to the disk
+LOOK_AGAIN = 2.0  # seconds between queries of the cluster's size
+OBJECT_STORE = 200 << 20  # bytes; only results pass through it, and it spills to disk
 
 
 class RayCluster:
-    """Runs as tasks of a Ray cluster, each with its share of cores and GPU (`gpus_per_run=0.25`: four on each).
+    """Do runs as tasks of a Ray cluster, each with its share of cores and GPUs (``gpus_per_run=0.25``: four per GPU).
 
-    Workers that share the disk of the store write there themselves, checkpoints too. Others keep their checkpoints
-    and ship their results, which this process puts into the store; which of both is so is found out if not said. A
-    worker or machine that dies costs the epochs since the last checkpoint: its runs are tried again, `retries` times.
-    Whatever ends `perform` ends the runs. Without an address or RAY_ADDRESS, the cluster is this machine.
+    Workers that share the disk of the store write to it directly. Others keep checkpoints on their own disk and ship
+    results to this process, which writes them to the store. ``shared_store`` says which; by default it is detected.
+    If a worker or machine dies, its runs resume from their last checkpoint, up to ``retries`` times. Whatever ends
+    `perform` ends the runs. Without an address or RAY_ADDRESS, the cluster is this machine.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class RayCluster:
         shared_store: bool | None = None,
     ) -> None:
         if max_concurrent is not None and max_concurrent < 1:
-            raise ValueError(f"expected at least 1 run at a time, got {max_concurrent}")
+            raise ValueError(f"expected max_concurrent of at least 1, got {max_concurrent}")
         if gpus_per_run is not None and gpus_per_run < 0:
-            raise ValueError(f"expected a share of a GPU, 0 or more, for each run, got {gpus_per_run}")
+            raise ValueError(f"expected gpus_per_run not below 0, got {gpus_per_run}")
         if cpus_per_run <= 0 or retries < 0:
-            raise ValueError(f"expected some cores and 0 or more retries for each run, got {cpus_per_run}, {retries}")
+            raise ValueError(f"expected cpus_per_run above 0 and retries not below 0, got {cpus_per_run}, {retries}")
         self.address, self.max_concurrent, self.shared_store = address, max_concurrent, shared_store
         self.gpus_per_run, self.cpus_per_run, self.retries = gpus_per_run, cpus_per_run, retries
 
@@ -68,7 +68,7 @@ class RayCluster:
 
 
 class _Limit:
-    """How many runs may be under way: more would only wait in the cluster's memory."""
+    """Most concurrent runs: more would only wait in the cluster's memory."""
 
     def __init__(self, ray: Any, options: RayCluster, gpus: float) -> None:
         self._ray, self._options, self._gpus = ray, options, gpus
@@ -83,7 +83,7 @@ class _Limit:
     def __call__(self) -> int:
         if self._options.max_concurrent is not None:
             return self._options.max_concurrent
-        if time.monotonic() - self._asked > LOOK_AGAIN:  # machines come and go
+        if time.monotonic() - self._asked > LOOK_AGAIN:  # machines join and leave
             self._asked, self._room = time.monotonic(), self._counted()
         return max(1, self._room)
 
@@ -96,7 +96,7 @@ class _Limit:
 
 
 def imported_ray() -> Any:
-    """The module ray, or what to do about its absence."""
+    """The module ray; ImportError with the install command if it is missing."""
     try:
         import ray
     except ImportError as error:
@@ -106,9 +106,9 @@ def imported_ray() -> Any:
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Any]:
-    """The module ray, connected: as the caller has done it already, else to the address or to RAY_ADDRESS.
+    """The module ray, connected: by the caller already, else to the address or to RAY_ADDRESS.
 
-    Without these, to a cluster of this machine alone.
+    Without these, to a cluster of this machine only.
     """
     ray = imported_ray()
     if ray.is_initialized():
@@ -126,9 +126,9 @@ def connected(address: str | None) -> Iterator[Any]:
 
 @contextmanager
 def marked(store: Path) -> Iterator[Path]:
-    """The path of a file beside the runs while it exists; a worker that sees it has the same disk as the driver.
+    """Path of a temporary marker file in the store; a worker that sees it has the same disk as the driver.
 
-    Its name has never been used before, so a copy of the store has no such file.
+    Its name is unique, so a copy of the store does not have it.
     """
     files.make_folder(store)
     path = store / f".driver-{uuid.uuid4().hex}"

@@ -1,6 +1,6 @@
-"""What the driver and the workers of a cluster send each other: orders, places, and finished runs as shipments.
+"""Messages between the driver and the workers of a cluster: orders, places, and finished runs as shipments.
 
-A shipment takes a finished run from one store to another, where the two share no file system.
+A shipment copies a finished run from one store to another when the two share no file system.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STAYS = (CONFIG, RECORD, CHECKPOINT, "lock")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where the driver finds modules and data; a worker on the same paths finds them there too."""
+    """The driver's module search path, working folder and data folder, for workers that have the same paths."""
 
     path: tuple[str, ...]
     folder: str
@@ -30,13 +30,13 @@ class Surroundings:
 
     @classmethod
     def here(cls) -> Surroundings:
-        """Those of this process."""
+        """The surroundings of this process."""
         path = tuple(os.path.abspath(entry) for entry in sys.path)
         variables = {name: os.environ[name] for name in ("ORTHOGRAD_DATA",) if name in os.environ}
         return cls(path, os.getcwd(), variables)
 
     def enter(self) -> None:
-        """Make them those of this process, as far as they exist on this machine."""
+        """Use these surroundings in this process, as far as they exist on this machine."""
         sys.path.extend(entry for entry in self.path if entry not in sys.path and os.path.exists(entry))
         for name, value in self.variables.items():
             os.environ.setdefault(name, value)
@@ -49,24 +49,24 @@ class Order:
     """A run to be done by a worker."""
 
     job: bytes
-    """Pickled: it can be read only where the run's module is found, which the surroundings help with."""
+    """Pickled: a worker can read it only if it can import the run's module."""
     config: JsonObject
     marker: Path | None
-    """A file beside the runs, which a worker sees if it shares the driver's disk; None: ship the result."""
+    """Marker file that a worker sees if it shares the driver's disk; None: ship the result."""
     surroundings: Surroundings
     threads: int
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is being done, the first message from there."""
+    """Machine and process of a run; the first message of a worker."""
 
     node: str
     process: int
     output: str | None
 
     def __str__(self) -> str:
-        prints = f", what it printed: {self.output}" if self.output else ""
+        prints = f", output in {self.output}" if self.output else ""
         return f"on {self.node}, process {self.process}{prints}"
 
 
@@ -77,7 +77,7 @@ class Unshared:
 
 @dataclass(frozen=True)
 class Shipment:
-    """The record of a run, and the bytes of the other files in its folder by their names."""
+    """The record of a run, and the bytes of the other files in its folder, by name."""
 
     record: dict[str, Any]
     files: dict[str, bytes]
@@ -87,7 +87,7 @@ Message = Event | Place | Shipment | Unshared
 
 
 def packed(folder: RunFolder) -> Shipment:
-    """All that a finished run has left, once it agrees with its record."""
+    """All files of a finished run, checked against its record."""
     folder.verify()
     paths = sorted(path for path in folder.path.rglob("*") if path.is_file())
     names = {path.relative_to(folder.path).as_posix(): path for path in paths}
@@ -96,9 +96,9 @@ def packed(folder: RunFolder) -> Shipment:
 
 
 def unpack(shipment: Shipment, folder: RunFolder) -> None:
-    """Make it the result of the same run in this store, which the caller has claimed: all of it or no record."""
+    """Write a shipment to its run's folder in this store, which the caller has claimed; the record comes last."""
     _check(shipment, folder)
-    for path in folder.path.glob("[!.]*.safetensors"):  # of an attempt that was not shipped
+    for path in folder.path.glob("[!.]*.safetensors"):  # left by another attempt
         if path.name not in shipment.files and path.name != CHECKPOINT:
             files.remove(path)
     for name, data in shipment.files.items():

@@ -1,4 +1,4 @@
-"""The part that runs on a machine of the cluster: one run, and what is told of it."""
+"""The worker's side of runs in a cluster: does one run and yields its messages."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ..jobs import Event, Job, attempt
 from ..store import RunFolder
 from .messages import Message, Order, Place, Unshared, packed
 
-WAITING = 256  # events; progress beyond that is not news any more
+WAITING = 256  # events; further progress is dropped
 
 
 def messages(order: Order) -> Iterator[Message]:
-    """Do the run of an order: its place, its events, and its result where that must travel."""
+    """Do the run of an order; yield its place, its events, and its result if that must be shipped."""
     yield _place()
     if order.marker is not None and not order.marker.exists():
         yield Unshared()
@@ -43,14 +43,14 @@ def messages(order: Order) -> Iterator[Message]:
 
 
 def local_store(store: Path) -> Path:
-    """This machine's own store for the runs of a store elsewhere: always the same, so that runs go on after a crash."""
+    """This machine's own store for the runs of a remote store; a fixed path, so that runs resume after a crash."""
     return Path(tempfile.gettempdir(), f"orthograd-{getpass.getuser()}", sha256(str(store).encode())[:16])
 
 
 def _shipped(job: Job, threads: int) -> Iterator[Message]:
     job = dataclasses.replace(job, store=local_store(job.store))
     for event in _events(job, threads):
-        if event.kind not in ("finished", "skipped"):
+        if event.type not in ("finished", "skipped"):
             yield event
             continue
         folder = RunFolder(job.store, job.config)
@@ -59,28 +59,28 @@ def _shipped(job: Job, threads: int) -> Iterator[Message]:
 
 
 def _events(job: Job, threads: int) -> Iterator[Event]:
-    """Those of one attempt, up to the last one or a busy one."""
+    """Events of one attempt, up to the last or a busy one."""
     events: queue.Queue[Event] = queue.Queue(WAITING)
     threading.Thread(target=_attempt, args=(job, threads, events), daemon=True).start()
-    while not (event := events.get()).is_last and event.kind != "busy":
+    while not (event := events.get()).is_last and event.type != "busy":
         yield event
     yield event
 
 
 def _attempt(job: Job, threads: int, events: queue.Queue[Event]) -> None:
     def tell(event: Event) -> None:
-        if event.kind != "progress":
+        if event.type != "progress":
             events.put(event)
             return
-        with suppress(queue.Full):  # the driver lags: training does not wait for it
+        with suppress(queue.Full):  # training does not wait for a slow driver
             events.put_nowait(event)
 
     try:
-        torch.set_num_threads(threads)  # for this thread: OpenMP counts them for each
+        torch.set_num_threads(threads)  # per thread: OpenMP has a setting for each
         event = attempt(job, tell)
         if "torch.cuda" in sys.modules and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # this process stays, and others share the GPU
-    except BaseException:  # nothing may end without a last event, for someone waits for it
+            torch.cuda.empty_cache()  # this process lives on, and others share the GPU
+    except BaseException:  # the driver waits for a last event
         event = Event("failed", job.config, error=traceback.format_exc())
     events.put(event)
 
