@@ -27,7 +27,7 @@ SETTINGS = {
     "resnet18_all_labels": dataclasses.replace(LIGHT, labels_per_class=0),
     "resnet18_float32": dataclasses.replace(PAPER, precision="float32", shifts="none"),
     "resnet18_bf16": LIGHT,
-    **{f"resnet18_{choice}": dataclasses.replace(LIGHT, last_batch=choice) for choice in CHOICES["last_batch"][1:]},
+    **{f"resnet18_{choice}": dataclasses.replace(LIGHT, last_batch=choice) for choice in CHOICES["last_batch"]},
 }
 """By the names that files of records bear."""
 
@@ -290,19 +290,17 @@ EXPERIMENTS = {
                 *(f"{name}{end}" for name in ("label_smoothing", "focal", "mixup") for end in ("", "_orthograd")),
             ),
         ),
-        Experiment(
-            "last_batch_keep",
-            "The last batch kept",
-            "5,000 images in batches of 64 leave a last batch of 8. What does ⊥Grad change with it, on new seeds?",
-            "resnet18_bf16",
-            20,
-            first_seed=100,
-        ),
         *(
             Experiment(
                 f"last_batch_{choice}", f"The last batch {words}", question, f"resnet18_{choice}", seeds, first_seed=100
             )
             for choice, words, question, seeds in (
+                (
+                    "keep",
+                    "kept",
+                    "5,000 images in batches of 64 leave a last batch of 8. What does ⊥Grad change with it, on new seeds?",
+                    20,
+                ),
                 ("drop", "dropped", "What does ⊥Grad change without the last batch of 8?", 20),
                 ("first", "first", "Does it matter how near the small batch lies to the end of training?", 10),
                 ("weighted", "weighted", "Does it matter how large a step the small batch takes?", 10),

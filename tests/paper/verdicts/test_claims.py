@@ -96,6 +96,7 @@ def test_other_settings_change_what_they_say_and_nothing_else():
         "resnet18_all_labels": {"labels_per_class", "precision"},
         "resnet18_float32": {"precision", "shifts"},
         "resnet18_bf16": {"precision"},
+        "resnet18_keep": {"precision"},
         **{f"resnet18_{choice}": {"last_batch", "precision"} for choice in CHOICES["last_batch"][1:]},
     }
     assert SETTINGS["resnet18_1000_epochs"].epochs == int(claims_data()["extended_resnet18"]["epochs"])
