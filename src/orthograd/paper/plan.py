@@ -298,7 +298,7 @@ EXPERIMENTS = {
                 (
                     "keep",
                     "kept",
-                    "5,000 images in batches of 64 leave a last batch of 8. What does ⊥Grad change with it, on new seeds?",
+                    "5,000 images in batches of 64 leave a last batch of 8. What does ⊥Grad change with it?",
                     20,
                 ),
                 ("drop", "dropped", "What does ⊥Grad change without the last batch of 8?", 20),

@@ -25,7 +25,7 @@ from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
 from ..evidence import shares
 from ..plan import PAIR, PAPER
-from . import advice, method_tables
+from . import advice, last_batch, method_tables
 from .method_figure import method_figure
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
@@ -131,6 +131,7 @@ Maker = Callable[[Path], str]
 DOCUMENTS: dict[str, Sequence[Maker]] = {
     "README.md": (advice.advice_short, advice.table1, document.costs),
     "docs/should-i-use-it.md": (advice.advice, advice.comparisons),
+    "docs/last-batch.md": (last_batch.last_batch, last_batch.last_batch_predictions),
     "docs/method.md": (
         method_tables.expected,
         method_tables.when,

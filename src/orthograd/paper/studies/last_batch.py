@@ -1,0 +1,108 @@
+"""The tables of docs/last-batch.md: what a small last batch changes for SGD and for ⊥Grad, and the predictions.
+
+Runs of the same seed share images, initial weights and order, whatever happens to the last batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...calibration import CONVENTIONS
+from ...lab.comparison.formats import TITLES
+from ...lab.comparison.pair import MethodPair
+from ...statistics import Comparison, compare
+from ...statistics.table import markdown_table
+from ..plan import PAIR
+from .advice import Effect
+from .method_tables import reproduced
+
+METRICS = ("top1_accuracy", "loss", "ece", "brier", "aurc")
+IMAGES = {"clean": "clean", "temperature-scaled": "clean, after temperature scaling", "shifted": "corrupted"}
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """One metric of four sets of runs: SGD and ⊥Grad, with the last batch kept and dropped."""
+
+    kept: Comparison
+    dropped: Comparison
+
+    @property
+    def baseline(self) -> Comparison:
+        """SGD's change: dropped − kept."""
+        return compare(self.kept.baseline_values, self.dropped.baseline_values)
+
+    @property
+    def interaction(self) -> Comparison:
+        """The change of ⊥Grad − SGD: dropped − kept."""
+        return compare(*(_differences(each) for each in (self.kept, self.dropped)))
+
+
+def _differences(comparison: Comparison) -> list[float]:
+    both = zip(comparison.candidate_values, comparison.baseline_values, strict=True)
+    return [candidate - baseline for candidate, baseline in both]
+
+
+def crossed(results: Path) -> tuple[MethodPair, MethodPair]:
+    """The pairs of both settings, kept first."""
+    kept, dropped = (reproduced(results, f"resnet18_{choice}", *PAIR) for choice in ("keep", "drop"))
+    assert kept is not None and dropped is not None and kept.seeds == dropped.seeds
+    return kept, dropped
+
+
+def _metric(pairs: tuple[MethodPair, MethodPair], images: str, metric: str) -> Crossed:
+    return Crossed(*(pair.tables[images][metric] for pair in pairs))
+
+
+def last_batch(results: Path) -> str:
+    """Both methods with the last batch kept and dropped, and the differences, with 95% paired intervals."""
+    pairs = crossed(results)
+    rows = []
+    for images, title in IMAGES.items():
+        for metric in METRICS if images != "temperature-scaled" else METRICS[1:]:
+            each, convention = _metric(pairs, images, metric), CONVENTIONS[metric]
+            arrow = {"lower": " ↓", "higher": " ↑"}.get(convention.better or "", "")
+            moments = each.kept.baseline, each.dropped.baseline, each.kept.candidate, each.dropped.candidate
+            means = (f"{part.mean:.{convention.digits}f}" for part in moments)
+            parts = (each.kept, each.dropped, each.interaction)
+            effects = (Effect.of(part).text(convention.digits) for part in parts)
+            rows.append([title, TITLES[metric] + arrow, *means, *effects])
+    means = [f"{name}, {what}" for name in ("SGD", "⊥Grad") for what in ("kept", "dropped")]
+    return markdown_table(["images", "metric", *means, "⊥Grad − SGD, kept", "⊥Grad − SGD, dropped", "change"], rows)
+
+
+def last_batch_predictions(results: Path) -> str:
+    """Each prediction that was written down before the runs, beside the result."""
+    return markdown_table(["prediction", "measured", "outcome"], _predictions(results))
+
+
+def _predictions(results: Path) -> Iterator[list[str]]:
+    pairs = crossed(results)
+    loss, ece, accuracy = (_metric(pairs, "clean", metric) for metric in ("loss", "ece", "top1_accuracy"))
+    after = _metric(pairs, "temperature-scaled", "loss")
+    yield _row("Without the last batch, SGD's loss is higher", loss.baseline, is_right=loss.baseline.interval.low > 0)
+    yield _row("⊥Grad lowers the loss more", loss.interaction, is_right=loss.interaction.interval.high < 0)
+    ratio = loss.dropped.difference / loss.kept.difference
+    yield [
+        "⊥Grad lowers the loss about twice as much",
+        f"{ratio:.1f} times",
+        "right" if 1.5 <= ratio <= 2.5 else "wrong: more" if ratio > 2.5 else "wrong: less",
+    ]
+    yield _row("⊥Grad lowers ECE more", ece.interaction, is_right=ece.interaction.interval.high < 0)
+    yield _row(
+        "Accuracy: the change is below 0.5 points",
+        accuracy.interaction,
+        digits=2,
+        is_right=abs(accuracy.interaction.difference) < 0.5,
+    )
+    yield _row(
+        "After temperature scaling, the change in loss is less than half",
+        after.interaction,
+        is_right=abs(after.interaction.difference) < abs(loss.interaction.difference) / 2,
+    )
+
+
+def _row(prediction: str, measured: Comparison, *, is_right: bool, digits: int = 3) -> list[str]:
+    return [prediction, Effect.of(measured).text(digits), "right" if is_right else "wrong"]
