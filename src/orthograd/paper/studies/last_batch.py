@@ -48,7 +48,9 @@ def _differences(comparison: Comparison) -> list[float]:
 def crossed(results: Path) -> tuple[MethodPair, MethodPair]:
     """The pairs of both settings, kept first."""
     kept, dropped = (reproduced(results, f"resnet18_{choice}", *PAIR) for choice in ("keep", "drop"))
-    assert kept is not None and dropped is not None and kept.seeds == dropped.seeds
+    assert kept is not None
+    assert dropped is not None
+    assert kept.seeds == dropped.seeds
     return kept, dropped
 
 
@@ -65,10 +67,9 @@ def last_batch(results: Path) -> str:
             each, convention = _metric(pairs, images, metric), CONVENTIONS[metric]
             arrow = {"lower": " ↓", "higher": " ↑"}.get(convention.better or "", "")
             moments = each.kept.baseline, each.dropped.baseline, each.kept.candidate, each.dropped.candidate
-            means = (f"{part.mean:.{convention.digits}f}" for part in moments)
-            parts = (each.kept, each.dropped, each.interaction)
-            effects = (Effect.of(part).text(convention.digits) for part in parts)
-            rows.append([title, TITLES[metric] + arrow, *means, *effects])
+            shown = [f"{part.mean:.{convention.digits}f}" for part in moments]
+            shown += [Effect.of(part).text(convention.digits) for part in (each.kept, each.dropped, each.interaction)]
+            rows.append([title, TITLES[metric] + arrow, *shown])
     means = [f"{name}, {what}" for name in ("SGD", "⊥Grad") for what in ("kept", "dropped")]
     return markdown_table(["images", "metric", *means, "⊥Grad − SGD, kept", "⊥Grad − SGD, dropped", "change"], rows)
 
