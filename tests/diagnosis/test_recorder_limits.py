@@ -34,7 +34,7 @@ def test_what_cannot_be_told_is_refused(tmp_path):
     with pytest.raises(TypeError, match=r"expected a torch.optim.Optimizer, got 3"):
         Recorder(3)
     recorder = Recorder(optimizer)
-    with pytest.raises(ValueError, match="got none: call optimizer.step"):
+    with pytest.raises(ValueError, match="got none: call optimizer"):
         recorder.table()
     weight.grad = torch.randn(3)
     optimizer.step()
