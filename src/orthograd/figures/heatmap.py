@@ -1,4 +1,4 @@
-"""Heat map of one quantity of every parameter during training; rows are parameters, from input to output."""
+"""One quantity of every parameter over a training: rows are parameters, from the input down to the output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIGNED = LinearSegmentedColormap.from_list("signed", ["#6B2C00", VERMILION, "#F
 
 @dataclass(frozen=True)
 class Look:
-    """The look of a quantity: label, sign, end of the color scale, and unit."""
+    """How a quantity is drawn: its name above the colours, whether it has a sign, and where its colours end."""
 
     label: str
     is_signed: bool = False
@@ -46,7 +46,7 @@ LOOKS = {
 
 
 def heatmap_figure(steps: Sequence[int], values: Values, *, quantity: str, title: str = "") -> Figure:
-    """A heat map of values by parameter and step, as `orthograd.Recorder` returns them; missing values are gray.
+    """The figure of values by parameter and step, as `orthograd.Recorder` gives them; grey is where none is.
 
     >>> figure = heatmap_figure([0, 100], {"weight": [0.1, 0.4], "bias": [None, 0.2]}, quantity="radial")
     >>> len(figure.axes)
@@ -64,7 +64,7 @@ def heatmap_figure(steps: Sequence[int], values: Values, *, quantity: str, title
 
 
 def _places(names: Sequence[str]) -> tuple[Figure, Axes, Axes]:
-    """The figure, its axes with room for the longest name, and the axes of the color bar."""
+    """Room for the longest name, rows of one height, and a bar of colours to the right."""
     left = 0.14 + LETTER * max(map(len, names))
     inner = ROW * max(len(names), LEAST)
     width, height = left + WIDTH + GAP + BAR + RIGHT, HEAD + inner + FOOT
@@ -81,7 +81,7 @@ def _draw(axes: Axes, bar: Axes, steps: Sequence[int], values: Values, look: Loo
     axes.set_facecolor(MISSING)
     image = axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=colors, norm=norm)
     has_gaps = any(math.isnan(value) for row in cells for value in row)
-    axes.set_xlabel("step; gray where weight or gradient is almost zero" if has_gaps else "step")
+    axes.set_xlabel("step; grey where weight or gradient is next to zero" if has_gaps else "step")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _step_at(x, steps)))
     axes.tick_params(axis="y", length=0)
@@ -89,12 +89,12 @@ def _draw(axes: Axes, bar: Axes, steps: Sequence[int], values: Values, look: Loo
     scale.outline.set_linewidth(0.6)  # type: ignore[operator]
     scale.outline.set_edgecolor(INK)  # type: ignore[operator]
     if look.is_percent:
-        scale.formatter = FuncFormatter(lambda share, _: f"{100 * share:g}%".replace("-", "−"))
+        scale.formatter = FuncFormatter(lambda share, _: f"{100 * share:g} %".replace("-", "−"))
         scale.update_ticks()
 
 
 def _colors(look: Look, known: Sequence[float]) -> tuple[Colormap, Normalize]:
-    """The color map and scale, with zero in white. Shares have a square-root scale, so that 1% is visible."""
+    """White is zero. Shares go by their root, so that a hundredth is seen beside a half."""
     end = look.end or max(map(abs, known), default=0.0) or 1.0
     if look.is_signed:
         return _SIGNED, Normalize(-end, end)
@@ -102,7 +102,7 @@ def _colors(look: Look, known: Sequence[float]) -> tuple[Colormap, Normalize]:
 
 
 def _step_at(place: float, steps: Sequence[int]) -> str:
-    """The label of a column; empty between columns.
+    """The label of a column; none between columns, where few of them have ticks too.
 
     >>> _step_at(1.0, [0, 1000]), _step_at(0.5, [0, 1000]), _step_at(2.0, [0, 1000])
     ('1,000', '', '')

@@ -1,4 +1,4 @@
-"""Metrics by severity of the corruption, for two methods with their seeds."""
+"""Metrics over the severity of a shift, for two methods with their seeds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def severity_figure(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]
 
 
 def _draw(axes: Axes, name: str, runs: Sequence[Sequence[float]], look: tuple[str, str, str]) -> None:
-    """Draw the mean over the runs, and every run faintly behind it."""
+    """The mean over the runs, and every run faintly behind it."""
     color, line, marker = look
     mean = [sum(values) / len(values) for values in zip(*runs, strict=True)]
     axes.plot(mean, line, color=color, marker=marker, markersize=3, linewidth=1.2, label=name, zorder=2)

@@ -1,4 +1,4 @@
-"""The style of all figures and how they are saved, with reproducible bytes; names shortened to fit."""
+"""How every figure looks and is saved: the same fonts, inks and bytes wherever it is drawn; names that fit."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ _NO_DATE: dict[str, dict[str, Any]] = {
 
 
 def bar_look(color: str) -> Look:
-    """The look of bars in a color mixed with white, so that text on them is readable and they print as light gray."""
+    """Bars in a colour mixed with white, so that ink on them stays readable and they print as light grey."""
     fill = tuple(1 - 0.42 * (1 - channel) for channel in to_rgb(color))
     return {"facecolor": fill, "edgecolor": color, "linewidth": 0.6}
 
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Use the style of our figures in the block, and restore the user's settings afterwards."""
+    """The look of our figures, whatever the user's settings, which come back afterwards."""
     with style.context(["default", _RC]):
         yield
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a PNG (200 dpi), PDF or SVG, by the suffix; the same figure gives the same bytes.
+    """Write a PNG of 200 dots an inch, a PDF or an SVG, by the suffix; the same figure gives the same bytes.
 
     >>> save_figure(Figure(), "figure.jpeg")
     Traceback (most recent call last):
@@ -84,7 +84,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def shortened(name: str, size: float, *, inches: float) -> str:
-    """The name, shortened in the middle to fit.
+    """The name with its middle left out until it fits.
 
     >>> shortened("runs/cifar10/resnet18/orthograd/seed-3/test-predictions.npz", 8, inches=1.95)
     'runs/cifar10/resn…-predictions.npz'
@@ -96,7 +96,7 @@ def shortened(name: str, size: float, *, inches: float) -> str:
 
 
 def told_apart(names: Sequence[str], size: float, *, inches: float) -> list[str]:
-    """Shortened names; if they become equal, the part that differs is kept.
+    """The names shortened; where that leaves them the same, what differs and what stands around it.
 
     >>> told_apart([f"runs/cifar10/resnet18/seed-{seed}/test-predictions.npz" for seed in (3, 4)], 8, inches=1.5)
     ['…et18/seed-3/test-pred…', '…et18/seed-4/test-pred…']
@@ -116,12 +116,12 @@ def _around(name: str, start: int, stop: int, size: float, inches: float) -> str
 
 
 def _common(names: Sequence[str]) -> int:
-    """Number of leading letters that all names share."""
+    """How many letters all names begin with."""
     return sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
 
 
 def _first_that_fits(texts: Iterable[str], size: float, inches: float) -> str:
-    """The first text that is narrow enough, otherwise the last."""
+    """The first text that is narrow enough, else the last."""
     font, measure, text = FontProperties(family="DejaVu Sans", size=size), TextToPath(), ""
     for text in texts:
         if len(text) * size / 4 > 72 * inches:

@@ -52,9 +52,9 @@ class TemperatureFit:
             return f"{self.temperature.numel()} temperatures, excess loss at most {float(self.excess.max()):.1g}"
         value = f"T = {float(self.temperature):.6g}"
         if self.at_zero:
-            return f"{value}, but the loss decreases further as T → 0: every label has the highest score"
+            return f"{value}, but the loss keeps falling as T → 0: every label has the highest score"
         if self.at_infinity:
-            return f"{value}, but the loss decreases further as T → ∞: the scores do not predict the labels"
+            return f"{value}, but the loss keeps falling as T → ∞: the scores do not predict the labels"
         if self.is_flat:
             return f"{value}, with the same loss as any other: all scores are equal"
         return (
