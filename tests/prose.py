@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 WORD = re.compile(r"[\w⊥−%]+(?:['’.,-][\w]+)*")
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+SENTENCE_END = re.compile(r"(?<=[.!?])\*{0,2}\s+")
 
 
 def without_code(text: str) -> str:

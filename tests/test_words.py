@@ -68,7 +68,7 @@ WORDS = (
         "Ten seeds leave that open.",
     ),
     Rule(
-        r"\bresults?( \S+){0,4} (had been|have been|were|was|are) (seen|known)\b",
+        r"\bresults?( \S+){0,4} (had been|have been|were|was|are) seen\b",
         "post hoc",
         "It was added when the results had been seen.",
     ),
@@ -77,7 +77,7 @@ WORDS = (
         r"(?i:\b\w*(normal|regular|optim|minim|maxim|recogn|initial|synchron|summar|general|parallel|vector|factor|"
         r"orthogonal|penal|emphas|random|organ|visual|util|serial|real|standard|general)is(e|es|ed|er|ers|ing|ation|ations)"
         r"\b)|(?i:\b(colour|behaviour|neighbour|favour|honour)\w*|\bcentr(e|es|ed|ing)\b|\bartefacts?\b|"
-        r"\banalys(e|ed|es|ing)\b|\b(label|model|cancel|travel)l(ed|ing)\b|\bcatalogues?\b|\bgrey\b|\bwhilst\b)",
+        r"\banalys(e|ed|ing)\b|\b(label|model|cancel|travel)l(ed|ing)\b|\bcatalogues?\b|\bgrey\b|\bwhilst\b)",
         "American spelling",
         "Colours are normalised.",
     ),
