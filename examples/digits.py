@@ -1,4 +1,4 @@
-"""Two small networks on scikit-learn's digits, one overfitted and one regularised: files for `orthograd evaluate`.
+"""Two small networks on scikit-learn's digits, one overfitted and one regularized: files for `orthograd evaluate`.
 
 python examples/digits.py FOLDER writes four .npz files there, about a minute's work for one core.
 """
@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
 TRAIN, HELD_OUT, TEST = slice(0, 180), slice(180, 800), slice(800, None)
-PENALTIES = {"overfitted": 0.0, "regularised": 1.0}
+PENALTIES = {"overfitted": 0.0, "regularized": 1.0}
 
 
 def noisy_digits(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -203,7 +203,7 @@ def test_sparse_gradients_are_refused_otherwise_with_a_way_out():
     optimizer = optim.SGD(table.parameters(), lr=0.1)
     orthograd.attach(optimizer)
     table(torch.tensor([1, 7])).sum().backward()
-    with pytest.raises(ValueError, match=r"sparse.*granularity='row'.*\"orthogonal\": False"):
+    with pytest.raises(ValueError, match=r"expected a dense gradient.*granularity='row'.*\"orthogonal\": False"):
         optimizer.step()
 
 
@@ -391,16 +391,16 @@ def test_a_predicate_that_cannot_be_pickled_says_so(form):
         orthograd.attach(optimizer, where=where)
     else:
         optimizer = orthograd.orthogonal(optim.SGD, where=where)(made, lr=0.1)
-    with pytest.raises(pickle.PicklingError, match=r"where=.*lambda.*at the top of a module.*state_dict"):
+    with pytest.raises(pickle.PicklingError, match=r"pickled, got .*lambda.*at the top of a module.*state_dict"):
         pickle.dumps(optimizer)
     copy.deepcopy(optimizer)
 
 
 def test_differentiable_steps_are_refused_with_a_way_out():
     optimizer = optim.SGD(parameters((3, 3)), lr=0.1, differentiable=True)
-    with pytest.raises(ValueError, match=r"differentiable=True.*orthograd\.projection\.orthogonal_gradient"):
+    with pytest.raises(ValueError, match=r"differentiable=False, got True.*orthograd\.projection\.orthogonal_gradient"):
         orthograd.attach(optimizer)
-    with pytest.raises(ValueError, match="differentiable=True"):
+    with pytest.raises(ValueError, match="differentiable=False, got True"):
         orthograd.OrthoGrad(parameters((3, 3)), optim.Adam, lr=0.1, differentiable=True)
     # The way out is one: autograd follows it.
     pair = [torch.randn(4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
@@ -475,7 +475,7 @@ def test_a_sam_without_an_optimizer_inside_is_refused():
             super().__init__(params, lr=0.1)
             del self.base_optimizer
 
-    with pytest.raises(ValueError, match=r"Alone moves weights by first_step and second_step.*base_optimizer"):
+    with pytest.raises(ValueError, match=r"Alone updates weights in first_step and second_step.*base_optimizer"):
         orthograd.attach(Alone(parameters((3, 3))))
 
 
@@ -496,13 +496,13 @@ def test_an_optimizer_that_calls_its_closure_at_other_weights_is_refused(calls_b
     optimizer = Perturbing(model.parameters(), lr=0.1)
     orthograd.attach(optimizer)
     loss_of(model, 0).backward()
-    with pytest.raises(ValueError, match=r"Perturbing calls its closure at weights that are not.*orthogonalize_"):
+    with pytest.raises(ValueError, match=r"Perturbing calls its closure at perturbed weights.*orthogonalize_"):
         optimizer.step(lambda: loss_of(model, 0).backward())
 
 
 def test_acting_on_nothing_is_said():
     model = two_layers()
-    with pytest.warns(UserWarning, match="⊥Grad acts on none of the parameters of this SGD"):
+    with pytest.warns(UserWarning, match="⊥Grad acts on no parameter of this SGD"):
         orthograd.attach(optim.SGD(model.parameters(), lr=0.1), where=lambda name, p: p.ndim > 2)
 
 

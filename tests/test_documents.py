@@ -51,7 +51,7 @@ def test_the_blocks_of_the_page_on_calibration_run(tmp_path):
     finally:
         torch.distributed.destroy_process_group()
     assert names["evaluation"].samples == 150
-    assert names["found"].metric == "ece"
+    assert names["comparison"].metric == "ece"
 
 
 def test_the_blocks_of_the_page_on_the_method_run(tmp_path, monkeypatch):

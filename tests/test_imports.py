@@ -104,7 +104,7 @@ def test_there_are_no_circles():
 
 @cache
 def needs_optional(module: str) -> bool:
-    """Whether importing a module imports a package that not everybody has."""
+    """True if importing a module imports an optional package."""
     tree = ast.parse(modules()[module].read_text())
     names = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and not node.level}

@@ -160,7 +160,7 @@ def test_decay_that_cannot_be_told_from_the_update_is_refused_before_any_step(na
     weight = torch.nn.Parameter(torch.randn(6, 5, dtype=torch.float64))
     kind, options = UNMEASURABLE[name]
     optimizer = of_another_package(kind, weight, **options)
-    with pytest.raises(ValueError, match=r"which part of a step of \w+ is weight decay.*decoupled_decay=True"):
+    with pytest.raises(ValueError, match=r"needs to know how \w+ applies weight decay.*decoupled_decay=True"):
         orthograd.attach(optimizer, project="update")
     orthograd.attach(optimizer, project="update", decoupled_decay=False).remove()
     orthograd.attach(optimizer)

@@ -1,4 +1,4 @@
-"""⊥Grad on an optimizer that stays the user's own object: only hooks are added to it."""
+"""Hooks that turn the steps of an existing optimizer into ⊥Grad steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,16 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Attachment:
-    """The handle that `orthograd.attach` returns. ``remove()``, or leaving its ``with`` block, ends ⊥Grad."""
+    """Handle that `orthograd.attach` returns. ``remove()``, or leaving its ``with`` block, detaches ⊥Grad.
+
+    >>> from orthograd import attach
+    >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    >>> with attach(optimizer) as handle:
+    ...     handle.is_attached
+    True
+    >>> handle.is_attached
+    False
+    """
 
     def __init__(self, optimizer: Optimizer, partition: Partition):
         self.optimizer, self.partition = optimizer, partition
@@ -36,7 +45,7 @@ class Attachment:
         self._stepping: dict[Options, Segments] = {}
         self._has_stepped = False
         self._check()
-        # torch.compile leaves the hooks alone and compiles the base step: its kernels could not do better than ours.
+        # torch.compile skips the hooks and compiles the base step: its kernels would not be faster than ours.
         before, after = torch.compiler.disable(self._before_step), torch.compiler.disable(self._after_step)
         before.attachment = self
         self._hooks = [
@@ -44,21 +53,21 @@ class Attachment:
             optimizer.register_step_post_hook(after),
             optimizer.register_load_state_dict_pre_hook(self._keep_group_options),
         ]
-        # copy.deepcopy and pickle drop hooks. They ask the object how to copy it, and are told here.
+        # copy.deepcopy and pickle drop hooks, so the optimizer gets its own way to be copied.
         optimizer.__reduce_ex__ = self._reduce  # type: ignore[method-assign, assignment]
 
     def _check(self) -> None:
-        """Raise now, not in a step, for what cannot work."""
+        """Raise at attach time for optimizers that ⊥Grad cannot serve."""
         if any(group.get("differentiable") for group in self.optimizer.param_groups):
             raise ValueError(
-                "⊥Grad projects outside of autograd, so that gradients through steps of an optimizer with "
-                "differentiable=True would be wrong. Write such a step with orthograd.projection.orthogonal_gradient, "
-                "which autograd follows."
+                "expected an optimizer with differentiable=False, got True: ⊥Grad projects outside of autograd, so "
+                "gradients through its steps would be wrong. Write such a step with "
+                "orthograd.projection.orthogonal_gradient, which autograd differentiates."
             )
         if all(hasattr(self.optimizer, name) for name in ("first_step", "second_step")):
             raise ValueError(
-                f"{type(self.optimizer).__name__} moves weights by first_step and second_step, which ⊥Grad cannot "
-                f"follow. It can where a base_optimizer takes the second step, as in most implementations of SAM."
+                f"{type(self.optimizer).__name__} updates weights in first_step and second_step, where ⊥Grad has no "
+                f"hook. Use an implementation of SAM whose base_optimizer takes the second step, as most do."
             )
         divided = self.partition.segments(self.optimizer.param_groups)
         for options, segments in divided.items():
@@ -66,15 +75,15 @@ class Attachment:
                 self._decay.shares(options, segments)
         if not divided and not any(is_lazy(p) for group in self.optimizer.param_groups for p in group["params"]):
             name = type(self.optimizer).__name__
-            warnings.warn(f"⊥Grad acts on none of the parameters of this {name}: nothing will change", stacklevel=4)
+            warnings.warn(f"⊥Grad acts on no parameter of this {name}: nothing will change", stacklevel=4)
 
     @property
     def is_attached(self) -> bool:
-        """Whether steps of the optimizer are ⊥Grad steps by this handle."""
+        """True until ``remove()`` is called."""
         return bool(self._hooks)
 
     def remove(self) -> None:
-        """Detach: from here on the optimizer steps as it did before. Its state stays. Calling twice is fine."""
+        """Detach ⊥Grad from the optimizer, whose state stays. Calling it twice is allowed."""
         if self._hooks:
             vars(self.optimizer).pop("__reduce_ex__", None)
         while self._hooks:
@@ -94,7 +103,7 @@ class Attachment:
         return f"<⊥Grad {state} {type(self.optimizer).__name__}: {counts}, {self.partition.options}>"
 
     def project_gradients_(self) -> None:
-        """Project the gradients that the parameters hold now, as the next step would."""
+        """Project the gradients in ``.grad`` now, as the next step would."""
         self._project_gradients_(self.partition.segments(self.optimizer.param_groups))
 
     def _project_gradients_(self, divided: dict[Options, Segments]) -> None:
@@ -104,7 +113,7 @@ class Attachment:
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         if not self._has_stepped:
-            self.partition.forget()  # FSDP1 may have come after attach
+            self.partition.forget()  # the model may have been wrapped in FSDP1 after attach
         self._stepping = self.partition.segments(optimizer.param_groups)
         for options, segments in self._stepping.items():
             if options.project == "update":
@@ -124,17 +133,17 @@ class Attachment:
         self._has_stepped = True
 
     def _projecting(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure computes gradients anew, as often as the optimizer likes: project them each time."""
-        # LBFGS searches along a line and learns from every gradient on it.
+        """Wrap a closure so that the gradients are projected after each of its calls."""
+        # LBFGS calls the closure along a line search and uses every gradient of it.
         is_known = self._has_stepped or is_capturing() or isinstance(self.optimizer, torch.optim.LBFGS)
         sums = None if is_known else _sums(self._stepping)
 
         def projecting_closure() -> Any:
             if sums is not None and sums != _sums(self._stepping):
                 raise ValueError(
-                    f"{type(self.optimizer).__name__} calls its closure at weights that are not those of its step, as "
-                    f"SAM does, and so ⊥Grad would project at the wrong weights. Attach it to the optimizer inside "
-                    f"that takes the step, or call orthograd.orthogonalize_ where the gradient is used."
+                    f"{type(self.optimizer).__name__} calls its closure at perturbed weights, as SAM does, so ⊥Grad "
+                    f"would project at the wrong weights. Attach it to the inner optimizer that takes the step, or "
+                    f"call orthograd.orthogonalize_ where the gradient is used."
                 )
             loss = closure()
             self.project_gradients_()
@@ -148,10 +157,10 @@ class Attachment:
         return self._projectors[options]
 
     def _keep_group_options(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any] | None:
-        """A checkpoint from before ⊥Grad knows nothing of "orthogonal"; torch would drop it from the groups."""
+        """Keep the "orthogonal" option of each group when a checkpoint without it is loaded."""
         saved = state_dict["param_groups"]
         if len(saved) != len(optimizer.param_groups):
-            return None  # torch has a clear error for that
+            return None  # torch raises a clear error
         choices = [{k: v for k, v in group.items() if k == "orthogonal"} for group in optimizer.param_groups]
         return {**state_dict, "param_groups": [{**now, **then} for now, then in zip(choices, saved, strict=True)]}
 
@@ -162,7 +171,7 @@ class Attachment:
 
 
 class Shipped:
-    """A predicate on its way into a copy or a pickle, which says what to do where it cannot be pickled."""
+    """Wrapper that pickles a ``where`` predicate, or raises with advice if it cannot be pickled."""
 
     def __init__(self, where: Where | None):
         self.where = where
@@ -175,28 +184,28 @@ class Shipped:
             pickle.dumps(self.where)
         except Exception as error:
             raise pickle.PicklingError(
-                f"where={self.where!r} cannot be pickled, and so this optimizer cannot: define the function at the top "
-                f"of a module, or save optimizer.state_dict() instead"
+                f"expected a where that can be pickled, got {self.where!r}: define the function at the top of a "
+                f"module, or save optimizer.state_dict() instead of the optimizer"
             ) from error
         return Shipped, (self.where,)
 
 
 def projector_for(options: Options) -> Projector:
-    """The engine that serves these options."""
+    """The projector for these options."""
     return Projector(renormalize=options.renormalize, rows=options.granularity == "row", engine=options.engine)
 
 
 def attachment_of(optimizer: Optimizer) -> Attachment | None:
-    """The handle that is at work on an optimizer, if any."""
+    """The handle attached to an optimizer; None if there is none."""
     handles = (getattr(hook, "attachment", None) for hook in optimizer._optimizer_step_pre_hooks.values())
     return next((handle for handle in handles if isinstance(handle, Attachment)), None)
 
 
 def _restored(
-    kind: type[Optimizer], state: dict[str, Any], options: Options, where: Shipped, names: list[str | None]
+    optimizer_class: type[Optimizer], state: dict[str, Any], options: Options, where: Shipped, names: list[str | None]
 ) -> Optimizer:
-    """A copy or an unpickled optimizer, with ⊥Grad attached as it was."""
-    optimizer = kind.__new__(kind)
+    """A copied or unpickled optimizer, with ⊥Grad attached as before."""
+    optimizer = optimizer_class.__new__(optimizer_class)
     optimizer.__setstate__(state)
     if attachment_of(optimizer) is None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -206,6 +215,6 @@ def _restored(
 
 
 def _sums(divided: dict[Options, Segments]) -> list[float]:
-    """One number a parameter, which tells whether it was changed."""
+    """The sum of each parameter: a cheap test of whether it has changed."""
     parameters: list[Tensor] = [p for segments in divided.values() for segment in segments for p in segment]
     return [float(as_real(local(p.detach())).sum(dtype=torch.float64).nan_to_num()) for p in parameters]

@@ -1,4 +1,4 @@
-"""Names that are imported when they are first used, and packages that may be missing."""
+"""Lazy imports of public names, and errors for optional packages that are missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A ``__getattr__`` for the package that finds each name in its module and keeps it.
+    """A ``__getattr__`` for the package that imports each name from its module on first use.
 
     >>> lazily("orthograd", {"attach": "optimizer"})("attach").__name__
     'attach'
@@ -37,11 +37,11 @@ LAB = {
     "scipy": "scipy",
     "typer": "typer",
 }
-"""Modules of the extra ``lab``, each with the name that pip has for its package."""
+"""Modules of the extra ``lab``, with the pip name of each."""
 
 
 def require(*modules: str, extra: str = "lab") -> None:
-    """Raise ImportError where some of these modules are missing; none of them is imported.
+    """Raise ImportError if any of these modules is missing. None of them is imported.
 
     >>> require("no_such_module")
     Traceback (most recent call last):
@@ -52,5 +52,5 @@ def require(*modules: str, extra: str = "lab") -> None:
 
 
 def advised(words: object, extra: str = "lab") -> str:
-    """These words about something that is missing, and the command that installs it, unless they say so already."""
+    """A message about a missing package, with the command that installs it added if it has none."""
     return f"{words}" if "pip install" in f"{words}" else f"{words}; in a clone of orthograd: pip install '.[{extra}]'"

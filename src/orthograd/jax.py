@@ -1,4 +1,4 @@
-"""⊥Grad for JAX, as a gradient transformation of optax.
+"""⊥Grad for JAX, as an optax gradient transformation.
 
     import optax
     from orthograd.jax import orthogonalize
@@ -8,8 +8,8 @@
     updates, state = optimizer.update(gradients, state, params)  # the params are needed
     params = optax.apply_updates(params, updates)
 
-The mathematics is that of `orthograd.projection`, which it is tested against. Behind the optimizer instead of before
-it, the transformation makes the update orthogonal: momentum and all, and weight decay too.
+The mathematics is that of `orthograd.projection`, and tested against it. Placed after the optimizer in the chain, the
+transformation projects the update instead of the gradient, momentum and weight decay included.
 """
 
 from __future__ import annotations
@@ -25,26 +25,38 @@ except ImportError as error:
     raise ImportError("orthograd.jax needs jax and optax: pip install '.[jax]'") from error
 
 Where = Callable[[str, Any], bool]
-"""A predicate on the name and the parameter: whether ⊥Grad acts on it."""
+"""Predicate of (name, parameter): True for parameters that ⊥Grad acts on."""
 Vector = Sequence[jax.Array]
-"""Arrays that count together as one vector."""
+"""Arrays that are projected together as one vector."""
 GRANULARITIES = ("tensor", "row", "group", "model")
 
 
 def orthogonalize(
     *, renormalize: bool = True, granularity: str = "tensor", where: Where | None = None, scalars: bool = False
 ) -> optax.GradientTransformation:
-    """ĝ = (‖g‖ / ‖g⊥‖) g⊥ with g⊥ = g − (⟨g, w⟩ / ‖w‖²) w, or g⊥ itself without ``renormalize``.
+    """Return an optax transformation that replaces each gradient by its ⊥Grad projection.
+
+    The projection is ĝ = (‖g‖ / ‖g⊥‖) g⊥ with g⊥ = g − (⟨g, w⟩ / ‖w‖²) w, or g⊥ itself without ``renormalize``.
 
     Args:
-        renormalize: whether g⊥ gets back the norm of g (definition 1 of the paper) or not (its appendix).
-        granularity: what is orthogonal to what. "tensor": each array. "row": each slice along the first axis.
-            "model" or "group": all arrays as one vector; `optax.multi_transform` makes groups.
-        where: called with (name, parameter), the name as `jax.tree_util.keystr` writes it; False leaves it alone.
+        renormalize: rescale g⊥ to the norm of g (definition 1 of the paper), or not (its appendix).
+        granularity: the unit that is projected. "tensor": each array. "row": each slice along the first axis.
+            "model" or "group": all arrays as one vector; use `optax.multi_transform` for groups.
+        where: called with (name, parameter), the name as `jax.tree_util.keystr` writes it; False skips the parameter.
         scalars: project one-element arrays too. They have no orthogonal direction and would never change again.
 
-    Sums run over whole arrays, and over sharded ones under ``jit``. Inside ``shard_map`` or ``pmap`` each device sees
-    its part alone: split parameters must be projected outside.
+    Returns:
+        A stateless `optax.GradientTransformation`. Its ``update`` needs the params. Under ``jit`` sums run over whole
+        arrays, sharded ones included. Inside ``shard_map`` or ``pmap`` each device has only its shard: project outside.
+
+    Raises:
+        ValueError: for an unknown granularity; in ``update``, without params or with gradients of another shape.
+        TypeError: if ``renormalize`` or ``scalars`` is not a bool.
+
+    >>> transform = orthogonalize()
+    >>> params, gradients = {"w": jnp.array([0.0, 2.0])}, {"w": jnp.array([3.0, 4.0])}
+    >>> transform.update(gradients, transform.init(params), params)[0]
+    {'w': Array([5., 0.], dtype=float32)}
     """
     if granularity not in GRANULARITIES:
         raise ValueError(f"expected granularity to be one of {', '.join(GRANULARITIES)}, got {granularity!r}")
@@ -55,7 +67,7 @@ def orthogonalize(
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
         if params is None:
             raise ValueError(
-                "orthogonalize needs the weights: expected update(gradients, state, params), got no params"
+                "orthogonalize needs the weights: expected update(gradients, state, params), got params=None"
             )
         leaves, structure = jax.tree_util.tree_flatten_with_path(updates, is_leaf=lambda leaf: leaf is None)
         weights = list(structure.flatten_up_to(params))  # type: ignore[attr-defined]  # jaxlib's stubs forget it
@@ -85,25 +97,25 @@ def _is_chosen(name: str, gradient: Any, weight: Any, where: Where | None, granu
     if where is not None and not where(name, weight):
         return False
     if granularity == "row":
-        # A bias has one number per neuron: no row to be orthogonal to.
+        # Rows of a 1-D parameter have one element, and so no orthogonal direction.
         return weight.ndim > 1 and (scalars or weight.size > len(weight))
     return scalars or jnp.size(weight) != 1
 
 
 def _projected(gradients: Vector, weights: Vector, renormalize: bool, *, rows: bool) -> list[jax.Array]:
-    """What ⊥Grad makes of one vector, in the dtypes of its gradients."""
+    """The projected gradients of one vector, in their own dtypes."""
     originals = [_as_real(array) for array in gradients]
     g, size = _scaled(originals, rows)
     w, _ = _scaled([_as_real(array) for array in weights], rows)
     rounding = max(_rounding_of(array.dtype) for array in gradients)
-    # In exact arithmetic a second projection does nothing. In floating point the first one leaves the rounding of
-    # ⟨g, w⟩ behind, which is all there is to see when g is nearly parallel to w.
+    # In exact arithmetic a second projection does nothing. In floating point it removes the rounding error of ⟨g, w⟩,
+    # which dominates when g is nearly parallel to w.
     across = _without_radial(_without_radial(g, w, rows), w, rows)
     square, whole = _inner(across, across, rows), _inner(g, g, rows)
     is_zero = square <= rounding**2 * whole
     factor = jnp.sqrt(whole / jnp.where(is_zero, 1, square)) if renormalize else jnp.ones_like(square)
     factor = jnp.where(is_zero, 0, factor)
-    # A vector with anything infinite or NaN in it stays as it was: ⊥Grad hides no broken gradient.
+    # Gradients with inf or NaN pass unchanged, so that other checks see them.
     is_sound = jnp.isfinite(square) & jnp.isfinite(whole)
     projections = []
     for gradient, original, part in zip(gradients, originals, across, strict=True):
@@ -116,7 +128,7 @@ def _projected(gradients: Vector, weights: Vector, renormalize: bool, *, rows: b
 def _without_radial(g: Vector, w: Vector, rows: bool) -> list[jax.Array]:
     """g − (⟨g, w⟩ / ‖w‖²) w, and g itself where w is zero."""
     square = _inner(w, w, rows)
-    # A zero weight has no direction, so nothing of the gradient is radial.
+    # A zero weight has no direction, so no part of the gradient is radial.
     share = _inner(g, w, rows) / jnp.where(square > 0, square, 1)
     return [_minus_product(a, share, b) for a, b in zip(g, w, strict=True)]
 
@@ -124,8 +136,8 @@ def _without_radial(g: Vector, w: Vector, rows: bool) -> list[jax.Array]:
 def _minus_product(a: jax.Array, share: jax.Array, b: jax.Array) -> jax.Array:
     """a − share · b, in float32 as exactly as if the product were not rounded.
 
-    A gradient nearly parallel to its weight is almost share · b, and rounding the product would be all that is left
-    of it. Halves of 12 bits have exact products; float64, which many accelerators lack, is not needed.
+    For a gradient nearly parallel to its weight the difference is as small as the rounding error of the product.
+    Halves of 12 bits have exact products, so float64, which many accelerators lack, is not needed.
     """
     if a.dtype != jnp.float32:
         return a - share * b
@@ -134,14 +146,14 @@ def _minus_product(a: jax.Array, share: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A float32 as the sum of its first 12 significant bits and the others."""
+    """Split a float32 into its first 12 significant bits and the rest."""
     bits = jax.lax.bitcast_convert_type(x, jnp.int32) & jnp.int32(-(2**12))
     high = jax.lax.bitcast_convert_type(bits, jnp.float32)
     return high, x - high
 
 
 def _inner(left: Vector, right: Vector, rows: bool) -> jax.Array:
-    """⟨left, right⟩ of all arrays together, or of each row, shaped to multiply what it came from."""
+    """⟨left, right⟩ over all arrays, or for each row, in a shape that broadcasts with them."""
     products = [a * b for a, b in zip(left, right, strict=True)]
     if rows:
         return jnp.sum(products[0], axis=tuple(range(1, products[0].ndim)), keepdims=True)
@@ -149,7 +161,7 @@ def _inner(left: Vector, right: Vector, rows: bool) -> jax.Array:
 
 
 def _scaled(vector: Vector, rows: bool) -> tuple[list[jax.Array], jax.Array]:
-    """The vector divided by a power of two near its largest element, and that power: squares stay in range."""
+    """The vector divided by a power of two near its largest element, and that power. Keeps squares in range."""
     if rows:
         largest = jnp.max(jnp.abs(vector[0]), axis=tuple(range(1, vector[0].ndim)), keepdims=True, initial=0)
     else:
@@ -160,20 +172,20 @@ def _scaled(vector: Vector, rows: bool) -> tuple[list[jax.Array], jax.Array]:
 
 
 def _rounding_of(dtype: Any) -> float:
-    """‖g⊥‖ / ‖g‖ that rounding alone can leave of a gradient that is parallel to its weight."""
+    """Largest ‖g⊥‖ / ‖g‖ that rounding can leave for a gradient parallel to its weight."""
     eps = float(jnp.finfo(dtype).eps)
     return 8 * eps if eps < 1e-10 else eps / 2
 
 
 def _as_real(array: jax.Array) -> jax.Array:
-    """The array in float32, or float64 if it is as wide; a complex one with its two parts along a last axis."""
+    """The array in float32, or float64 if it has that width; complex arrays get a last axis of two parts."""
     if jnp.iscomplexobj(array):
         array = jnp.stack([array.real, array.imag], axis=-1)
     return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
 
 def _rounded(array: jax.Array, dtype: Any) -> jax.Array:
-    """Back to the dtype that the gradient came in."""
+    """Cast to the dtype of the gradient."""
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return jax.lax.complex(array[..., 0], array[..., 1]).astype(dtype)
     return array.astype(dtype)

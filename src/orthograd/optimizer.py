@@ -1,4 +1,4 @@
-"""Four ways to the same ⊥Grad: on an optimizer, as a class, in the published form, and bare."""
+"""Four forms of ⊥Grad: on an existing optimizer, as a class, in the published form, and in place on ``.grad``."""
 
 from __future__ import annotations
 
@@ -34,33 +34,35 @@ def attach(
 
     Args:
         renormalize: keep the norm of the gradient (definition 1), or let the projection reduce it.
-        granularity: what is orthogonal to what. "tensor": each parameter (the paper's layer-wise). "row": each
-            output neuron or filter. "group": all of a param group as one vector. "model": all parameters.
-        project: "gradient" (the paper) or "update": what the optimizer does to the weight, momentum and all.
-            Costs one copy of the weights.
-        where: called with (name, parameter); False leaves that parameter alone. Names come from the optimizer if
-            it was built from ``named_parameters()``, or from the next argument. Asked again for all parameters when
-            one is added, replaced, frozen or unfrozen. With a lambda the optimizer object cannot be pickled; its
-            ``state_dict`` can.
-        named_parameters: ``model.named_parameters()``, for ``where``. Of the model that this optimizer trains.
+        granularity: the unit that is projected. "tensor": each parameter (the paper's layer-wise). "row": each output
+            neuron or filter. "group": all of a param group as one vector. "model": all parameters as one vector.
+        project: "gradient" (the paper), or "update": the change that the optimizer makes to the weight, momentum
+            included. Costs one copy of the weights.
+        where: called with (name, parameter); False skips that parameter. Names come from the optimizer if it was built
+            from ``named_parameters()``, or from the next argument. It is called again for all parameters when one is
+            added, replaced, frozen or unfrozen. With a lambda the optimizer cannot be pickled; its ``state_dict`` can.
+        named_parameters: ``model.named_parameters()`` of the model that this optimizer trains, for ``where``.
         scalars: project one-element tensors too. They have no orthogonal direction and would never change again.
-        decoupled_decay: whether ``weight_decay`` acts on the weight itself, as in AdamW, and so stays out of
-            ``project="update"``. None: known for torch's optimizers, measured for others by a few steps on weights of
-            their own.
+        decoupled_decay: for ``project="update"``. True if ``weight_decay`` shrinks the weight directly, as in AdamW; it
+            is then not projected. None: known for torch's optimizers, measured for others by a few steps on scratch
+            weights.
         engine: "auto", or force "reference", "torch" or "triton".
 
     A param group can differ: ``{"params": …, "orthogonal": False}``, or ``"orthogonal": {"granularity": "row"}``.
-    SAM and other wrappers: ⊥Grad is attached to the optimizer inside, which takes the step.
+    For SAM and other wrappers, ⊥Grad is attached to the inner optimizer that takes the step.
+
+    Returns:
+        A handle. Its ``remove()`` restores the optimizer; it is also a context manager.
 
     Raises:
-        TypeError: for what is no optimizer.
-        ValueError: if ⊥Grad is attached already; if ``where`` uses names that nobody gave; for FSDP1's flat
-            parameters, ``differentiable=True``, a SAM without an optimizer inside; with ``project="update"`` for weight
-            decay that is neither coupled nor ηλ.
+        TypeError: if ``optimizer`` is not a `torch.optim.Optimizer`, or an option has the wrong type.
+        ValueError: if ⊥Grad is attached already; if ``where`` uses names that are not known; for FSDP1's flat
+            parameters, ``differentiable=True``, or a SAM without an inner optimizer; with ``project="update"``, for
+            weight decay that is neither coupled nor lr · weight_decay.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> handle = attach(optimizer, where=lambda name, parameter: parameter.ndim > 1)  # leave biases alone
+    >>> handle = attach(optimizer, where=lambda name, parameter: parameter.ndim > 1)  # skip biases
     >>> handle.remove()
     """
     options = Options(renormalize, granularity, project, scalars, decoupled_decay, engine)
@@ -71,15 +73,24 @@ def attach(
 
 
 class _OrthogonalClass(type):
-    """The class of the classes that `orthogonal` makes: they pickle as the call that made them."""
+    """Metaclass of the classes that `orthogonal` makes: they pickle as the call that made them."""
 
     made_by: tuple[Any, ...]
 
 
 def orthogonal(base: type[Optimizer], *, where: Where | None = None, **options: Any) -> type[Optimizer]:
-    """A subclass of an optimizer class that takes ⊥Grad steps, for code that wants a class.
+    """Return a subclass of an optimizer class that takes ⊥Grad steps, for code that needs a class.
 
-    Options are those of `attach`. The same call gives the same class; instances copy and pickle.
+    Args:
+        base: a subclass of `torch.optim.Optimizer`.
+        where: as in `attach`.
+        **options: the other options of `attach`, but for ``named_parameters``.
+
+    Returns:
+        The class ``Ortho…``. The same call returns the same class; instances can be copied and pickled.
+
+    Raises:
+        TypeError: if ``base`` is not a class of optimizers.
 
     >>> OrthoAdamW = orthogonal(torch.optim.AdamW)
     >>> optimizer = OrthoAdamW(torch.nn.Linear(3, 2).parameters(), lr=1e-3)
@@ -91,7 +102,7 @@ def orthogonal(base: type[Optimizer], *, where: Where | None = None, **options: 
 
 @cache
 def _orthogonal(base: type[Optimizer], options: Options, where: Where | None) -> type[Optimizer]:
-    # No step of its own: one that called super().step() would run the user's hooks twice.
+    # No own step method: one that called super().step() would run the user's hooks twice.
     @wraps(base.__init__)
     def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
         base.__init__(self, *args, **kwargs)
@@ -107,12 +118,12 @@ def _orthogonal(base: type[Optimizer], options: Options, where: Where | None) ->
 
 
 def _metaclass(of_base: type) -> Any:
-    """The metaclass for subclasses of a class with another one, such as an abstract base class."""
-    kind: Any = _OrthogonalClass
+    """The metaclass for subclasses of a class that has one itself, such as an abstract base class."""
+    metaclass: Any = _OrthogonalClass
     if of_base is not type:
-        kind = type(kind.__name__, (kind, of_base), {})
-    copyreg.pickle(kind, lambda made: (_made_again, (*made.made_by[:2], Shipped(made.made_by[2]))))
-    return kind
+        metaclass = type(metaclass.__name__, (metaclass, of_base), {})
+    copyreg.pickle(metaclass, lambda made: (_made_again, (*made.made_by[:2], Shipped(made.made_by[2]))))
+    return metaclass
 
 
 def _made_again(base: type[Optimizer], options: Options, where: Shipped) -> type[Optimizer]:
@@ -128,12 +139,20 @@ def OrthoGrad(
     project: str = "gradient",
     **base_optimizer_kwargs: Any,
 ) -> Optimizer:
-    """The published calling form: a base optimizer, made with the given arguments, that takes ⊥Grad steps.
+    """Return a base optimizer that takes ⊥Grad steps, in the calling form of the paper.
+
+    Args:
+        params: parameters or param groups, as for the base optimizer.
+        base_optimizer_cls: class of the base optimizer.
+        renormalize: as in `attach`, like the next two.
+        granularity: the unit that is projected.
+        project: "gradient" or "update".
+        **base_optimizer_kwargs: arguments of the base optimizer.
 
     >>> optimizer = OrthoGrad(torch.nn.Linear(3, 2).parameters(), torch.optim.SGD, lr=0.01, momentum=0.9)
     """
-    kind = orthogonal(base_optimizer_cls, renormalize=renormalize, granularity=granularity, project=project)
-    return kind(params, **base_optimizer_kwargs)
+    optimizer_class = orthogonal(base_optimizer_cls, renormalize=renormalize, granularity=granularity, project=project)
+    return optimizer_class(params, **base_optimizer_kwargs)
 
 
 def orthogonalize_(
@@ -145,10 +164,19 @@ def orthogonalize_(
     scalars: bool = False,
     engine: str = "auto",
 ) -> None:
-    """Project the gradients that parameters hold, in place: the bare operation, for training loops of one's own.
+    """Project the gradients in ``.grad`` in place, for custom training loops.
 
-    Options are those of `attach`; "group" and "model" both mean all the given parameters as one vector. For a ``where``
-    by name give ``model.named_parameters()``.
+    Args:
+        parameters: a parameter, several, or ``model.named_parameters()`` if ``where`` uses names.
+        renormalize: as in `attach`, like all other options.
+        granularity: "group" and "model" both mean all given parameters as one vector.
+        where: called with (name, parameter); False skips that parameter.
+        scalars: project one-element tensors too.
+        engine: "auto", or force "reference", "torch" or "triton".
+
+    Raises:
+        TypeError: if ``parameters`` is empty or holds anything but tensors.
+        ValueError: if ``where`` uses names that are not known, or a gradient is sparse.
 
     >>> weight = torch.nn.Parameter(torch.tensor([0.0, 2.0]))
     >>> weight.grad = torch.tensor([3.0, 4.0])
@@ -164,13 +192,13 @@ def orthogonalize_(
     if wrong is not None or not given:
         raise TypeError(f"expected parameters, got {'none' if not given else repr(wrong)}")
     segments = Partition(options, where, named).segments([{"params": given}]).get(options, [])
-    # A projector knows tensors by where they lie. Others of another size or dtype may lie there later.
-    kinds = tuple((p.shape, p.dtype, None if p.grad is None else p.grad.dtype) for each in segments for p in each)
-    project_gradients_(segments, options, _shared_projector(options, kinds))
+    # A projector identifies tensors by address, and a tensor of another size or dtype may have the same address later.
+    layouts = tuple((p.shape, p.dtype, None if p.grad is None else p.grad.dtype) for each in segments for p in each)
+    project_gradients_(segments, options, _shared_projector(options, layouts))
 
 
 @cache
-def _shared_projector(options: Options, kinds: tuple[Any, ...]) -> Projector:
+def _shared_projector(options: Options, layouts: tuple[Any, ...]) -> Projector:
     return projector_for(options)
 
 
@@ -179,7 +207,7 @@ def _is_named(item: Any) -> bool:
 
 
 def _named(optimizer: Optimizer, named_parameters: Iterable[Any] | None) -> list[tuple[str, Tensor]]:
-    """The names that the user gave, checked: at least one must be of a parameter that the optimizer has."""
+    """The named parameters as a list. Raises if none of them belongs to the optimizer."""
     named = list(named_parameters or ())
     if wrong := [item for item in named if not _is_named(item)]:
         raise TypeError(f"expected named_parameters to be pairs (name, parameter), got {wrong[0]!r}")
@@ -187,13 +215,13 @@ def _named(optimizer: Optimizer, named_parameters: Iterable[Any] | None) -> list
     if named_parameters is not None and not any(id(parameter) in members for _, parameter in named):
         raise ValueError(
             f"none of the {len(named)} named_parameters is a parameter of this {type(optimizer).__name__}: expected "
-            f"those of the model that it trains, got those of another one"
+            f"those of the model that it trains, got those of another model"
         )
     return named
 
 
 def _innermost(optimizer: Any) -> Optimizer:
-    """The optimizer that takes the steps: Accelerate, Lightning and SAM wrap it."""
+    """The inner optimizer that takes the steps: Accelerate, Lightning and SAM wrap it."""
     while (inner := _inside(optimizer)) is not None:
         optimizer = inner
     if not isinstance(optimizer, Optimizer):
@@ -202,7 +230,7 @@ def _innermost(optimizer: Any) -> Optimizer:
 
 
 def _inside(optimizer: Any) -> Optimizer | None:
-    # PostLocalSGDOptimizer has no hooks of its own. ZeroRedundancyOptimizer has, and sees all parameters.
+    # PostLocalSGDOptimizer has no hooks. ZeroRedundancyOptimizer has, and holds all parameters.
     names = ["optimizer", "base_optimizer"] + ["optim"] * (not hasattr(optimizer, "_optimizer_step_pre_hooks"))
     inner = (getattr(optimizer, name, None) for name in names)
     return next((each for each in inner if isinstance(each, Optimizer)), None)

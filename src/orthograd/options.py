@@ -1,4 +1,4 @@
-"""What can be chosen about ⊥Grad, for a whole optimizer or for one of its parameter groups."""
+"""The options of ⊥Grad, for an optimizer or for one of its parameter groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Options:
-    """See `orthograd.attach` for what each option means."""
+    """The options of `orthograd.attach`, validated."""
 
     renormalize: bool = True
     granularity: str = "tensor"
@@ -35,7 +35,7 @@ class Options:
             raise TypeError(f"expected decoupled_decay to be True, False or None, got {self.decoupled_decay!r}")
 
     def for_group(self, group: Mapping[str, Any]) -> Options | None:
-        """The options of a parameter group by its key ``"orthogonal"``; None if it wants no ⊥Grad.
+        """The options of a parameter group, from its key ``"orthogonal"``; None if that is False.
 
         >>> Options().for_group({"params": [], "orthogonal": False}) is None
         True

@@ -1,4 +1,4 @@
-"""Which parameters ⊥Grad acts on, and which of them count together as one vector."""
+"""Selects the parameters that ⊥Grad acts on, and groups those that are projected as one vector."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch.nn.parameter import is_lazy
 from .options import Options
 
 Where = Callable[[str, Tensor], bool]
-"""A predicate on the name and the parameter: whether ⊥Grad acts on it."""
+"""Predicate of (name, parameter): True for parameters that ⊥Grad acts on."""
 Segments = list[list[Tensor]]
-"""Parameters; the inner lists are projected as one vector each."""
+"""Lists of parameters, each projected as one vector."""
 
 
 class NameUsedError(Exception):
-    """Raised by the name of a parameter that nobody named, when a predicate uses it."""
+    """Raised when a predicate uses the name of a parameter without a name."""
 
 
 class UnknownName:
-    """Stands for the name of a parameter that nobody named: a predicate that uses it gets no wrong answer."""
+    """Placeholder for an unknown parameter name. Any use of it raises `NameUsedError`."""
 
     def __repr__(self) -> str:
         return "<unknown name>"
@@ -44,25 +44,25 @@ UNKNOWN = cast(str, UnknownName())
 
 
 class Partition:
-    """The parameters of param groups by their options. Follows the groups as they change."""
+    """The parameters of param groups, grouped by options. Follows changes of the groups."""
 
     def __init__(self, options: Options, where: Where | None = None, named: Iterable[tuple[str, Tensor]] = ()):
         self.options, self.where = options, _checked(where)
-        # With the parameters themselves, as an id alone may come to be another's; torch swaps none that has a weakref.
+        # Parameters are kept, since an id can be reused. No weakref: torch does not swap tensors that have one.
         self._named = {id(parameter): (name, parameter) for name, parameter in named}
         self._members: list[Tensor] = []
         self.forget()
 
     def forget(self) -> None:
-        """Ask for every parameter anew at the next call of `segments`."""
+        """Drop the cache: the next call of `segments` looks at every parameter again."""
         self._signature: Any = None
         self._segments: dict[Options, Segments] = {}
 
     def segments(self, groups: Iterable[dict[str, Any]]) -> dict[Options, Segments]:
-        """What to project, afresh only where a group or one of its parameters changed."""
+        """The parameters to project, recomputed only if a group or one of its parameters changed."""
         groups = list(groups)
         members = [parameter for group in groups for parameter in group["params"]]
-        # The type of a lazy parameter changes when it gets its shape.
+        # The type of a lazy parameter changes when it is initialized.
         signature = (
             [(len(group["params"]), repr(group.get("orthogonal"))) for group in groups],
             [(id(parameter), parameter.requires_grad, type(parameter)) for parameter in members],
@@ -71,11 +71,11 @@ class Partition:
             self._segments = self._divided(groups)
             for replaced in {id(parameter) for parameter in self._members} - {id(parameter) for parameter in members}:
                 self._named.pop(replaced, None)
-            self._signature, self._members = signature, members  # kept alive, for an id is good no longer
+            self._signature, self._members = signature, members  # kept alive, so that ids stay valid
         return self._segments
 
     def names(self, groups: Iterable[dict[str, Any]]) -> list[str]:
-        """The name of each parameter, `UNKNOWN` where nobody named it."""
+        """The name of each parameter; `UNKNOWN` if it has none."""
         return [name for group in groups for name in self._names_in(group)]
 
     def _names_in(self, group: dict[str, Any]) -> list[str]:
@@ -98,20 +98,20 @@ class Partition:
         if is_lazy(parameter) or not self._is_wanted(name, parameter):
             return False
         if options.granularity == "row":
-            # A bias has one number per neuron: no row to be orthogonal to.
+            # Rows of a 1-D parameter have one element, and so no orthogonal direction.
             return parameter.ndim > 1 and (options.scalars or parameter.numel() > len(parameter))
         return options.scalars or parameter.numel() != 1
 
     def _is_wanted(self, name: str, parameter: Tensor) -> bool:
         try:
             return self.where is None or bool(self.where(name, parameter))
-        except (NameUsedError, TypeError) as error:  # re and others refuse what is no string with a TypeError
+        except (NameUsedError, TypeError) as error:  # re and others raise TypeError for what is not a string
             if name is not UNKNOWN:
                 raise
             raise ValueError(
                 f"where uses the name of the parameter of shape {tuple(parameter.shape)}, which is not known. Build "
-                f"the optimizer from model.named_parameters(), or pass named_parameters=model.named_parameters(), of "
-                f"the same model, to attach. (where raised {error!r})"
+                f"the optimizer from model.named_parameters(), or pass named_parameters=model.named_parameters() of "
+                f"the same model to attach. (where raised {error!r})"
             ) from error
 
 
@@ -128,9 +128,9 @@ def _checked(where: Where | None) -> Where | None:
 
 
 def _refuse_flat(parameter: Tensor) -> None:
-    """Raise for what FSDP1 makes of parameters: a layer is then no tensor, and a shard no vector of its own."""
+    """Raise for FSDP1's flat parameters: a layer is then not a tensor."""
     if getattr(parameter, "_fsdp_flattened", False):
         raise ValueError(
-            f"FullyShardedDataParallel (FSDP1) stores layers as pieces of flat parameters, and ⊥Grad needs each layer: "
-            f"got one of shape {tuple(parameter.shape)}. Shard the model by torch.distributed.fsdp.fully_shard (FSDP2)."
+            f"expected a parameter for each layer, got a flat parameter of FullyShardedDataParallel (FSDP1) of shape "
+            f"{tuple(parameter.shape)}. Shard the model with torch.distributed.fsdp.fully_shard (FSDP2)."
         )

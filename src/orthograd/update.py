@@ -1,8 +1,8 @@
-"""project="update": make orthogonal what the base optimizer did to a weight, not what it was given.
+"""``project="update"``: project the update that the base optimizer made, instead of the gradient.
 
-Momentum and Adam mix gradients of many steps, each orthogonal to the weight of its own time. The update they
-make of them has a radial part again. Here the step is taken first; then, of w ← (1 − ηλ) w + Δ, only Δ is
-projected. Decoupled weight decay ηλ is radial on purpose and stays.
+Momentum and Adam mix the gradients of many steps, each orthogonal to an earlier weight, so their update has a radial
+part again. Here the optimizer takes its step w ← (1 − ηλ) w + Δ first, and then Δ is projected. Decoupled weight decay
+ηλ is radial by design and stays.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .engine.projector import Projector
 from .options import Options
 from .partition import Segments
 
-# Classes of torch.optim whose weight_decay is decoupled without a key in their param groups that says so.
+# Classes of torch.optim whose weight_decay is decoupled, though no key of their param groups says so.
 DECOUPLED = {"AdamW", "Adafactor", "Muon"}
-KIND = ("shape", "dtype", "device")
+LAYOUT = ("shape", "dtype", "device")
 Shares = Mapping[int, Any]
-"""By the id of a parameter: by how much decoupled weight decay alone shrinks it in a step."""
+"""The share ηλ by which decoupled weight decay shrinks each parameter in a step, by the id of the parameter."""
 
 
 class Updates:
-    """Remembers weights before a step and projects the updates after it. Costs one copy of the weights."""
+    """Copies the weights before a step and projects the updates after it. Costs one copy of the weights."""
 
     def __init__(self) -> None:
         self._before: dict[int, Tensor] = {}
@@ -38,26 +38,26 @@ class Updates:
 
     @torch.no_grad()
     def remember(self, segments: Segments, shares: Shares) -> None:
-        """Keep a copy of every weight, in memory that is used again at the next step."""
+        """Copy every weight, into memory that is reused at the next step."""
         parameters = {id(parameter): parameter for segment in segments for parameter in segment}
         self._before = {key: copy for key, copy in self._before.items() if key in parameters}
         self._shares = shares
         self._had_gradient = {key for key, parameter in parameters.items() if parameter.grad is not None}
         for key, parameter in parameters.items():
             copy = self._before.get(key)
-            if copy is None or any(getattr(copy, what) != getattr(parameter, what) for what in KIND):
+            if copy is None or any(getattr(copy, name) != getattr(parameter, name) for name in LAYOUT):
                 self._before[key] = parameter.detach().clone()
             else:
                 copy.copy_(parameter)
 
     @torch.no_grad()
     def project_(self, optimizer: Optimizer, segments: Segments, projector: Projector) -> None:
-        """Take the radial part out of the updates of all parameters that had a gradient."""
-        # Fused optimizers under a GradScaler skip the step, decay included, where a gradient was infinite.
+        """Project the updates of all parameters that had a gradient."""
+        # Under a GradScaler, fused optimizers skip the whole step, decay included, if a gradient is infinite.
         found_inf = getattr(optimizer, "found_inf", None)
         is_taken = 1 if found_inf is None else 1 - found_inf
         remaining = {key: 1 - share * is_taken for key, share in self._shares.items()}
-        # Some optimizers drop gradients in their step; a closure makes them in it.
+        # Some optimizers drop gradients in their step, and a closure computes them there.
         changed = [[p for p in each if p.grad is not None or id(p) in self._had_gradient] for each in segments]
         pairs = [[Pair(p.detach(), self._before[id(p)]) for p in segment] for segment in changed if segment]
         for parameter in (p for segment in changed for p in segment):
@@ -68,9 +68,9 @@ class Updates:
 
 
 class Decay:
-    """Tells which part of an optimizer's step is decoupled weight decay.
+    """The decoupled weight decay in an optimizer's step.
 
-    Known for the classes of torch.optim. Any other is tried once, on small weights of its own (see `is_decoupled_in`).
+    It is known for the classes of torch.optim, and measured once for any other (see `is_decoupled_in`).
     """
 
     def __init__(self, optimizer: Optimizer):
@@ -78,7 +78,7 @@ class Decay:
         self._measured: dict[int, bool] = {}
 
     def shares(self, options: Options, segments: Segments) -> Shares:
-        """ηλ for each parameter, with Prodigy's d where there is one. Read before a step, which changes d."""
+        """ηλ of each parameter, times Prodigy's d if there is one. Call it before a step, which changes d."""
         wanted = {id(parameter) for segment in segments for parameter in segment}
         groups = enumerate(self._optimizer.param_groups)
         return {
@@ -98,22 +98,20 @@ class Decay:
     def _is_decoupled(self, number: int, group: dict[str, Any], options: Options) -> bool:
         if options.decoupled_decay is not None:
             return options.decoupled_decay
-        kind = stepping_class(self._optimizer)
-        if kind.step.__module__.startswith("torch.optim."):
-            return bool(group.get("decoupled_weight_decay")) or kind.step.__qualname__.split(".")[0] in DECOUPLED
+        inner = stepping_class(self._optimizer)
+        if inner.step.__module__.startswith("torch.optim."):
+            return bool(group.get("decoupled_weight_decay")) or inner.step.__qualname__.split(".")[0] in DECOUPLED
         if number not in self._measured:
             try:
-                self._measured[number] = is_decoupled_in(kind, group)
-            except Exception as error:  # whatever a class of someone else raises
+                self._measured[number] = is_decoupled_in(inner, group)
+            except Exception as error:  # a third-party class can raise anything
                 raise ValueError(f"{self._unknown}: {str(error).rstrip('.')}. {REMEDY}") from error
         return self._measured[number]
 
     @property
     def _unknown(self) -> str:
         name = type(self._optimizer).__name__
-        return (
-            f"project='update' needs to know which part of a step of {name} is weight decay, and could not measure it"
-        )
+        return f"project='update' needs to know how {name} applies weight decay, and could not measure it"
 
 
 REMEDY = (
@@ -123,25 +121,25 @@ REMEDY = (
 
 
 def share_of(group: Mapping[str, Any]) -> Any:
-    """ηλ, times the step size d that Prodigy and D-Adaptation find."""
+    """ηλ, times the step size d that Prodigy and D-Adaptation estimate."""
     return group["lr"] * group["weight_decay"] * group.get("d", 1.0)
 
 
 def stepping_class(optimizer: Optimizer) -> type[Optimizer]:
-    """The class whose step it is: not the wrapper that shards it, nor what `orthogonal` made of it."""
+    """The class that defines the step: not a wrapper that shards it, nor a class made by `orthogonal`."""
     inner = getattr(optimizer, "optim", None)  # ZeroRedundancyOptimizer
-    kind = type(inner if isinstance(inner, Optimizer) else optimizer)
-    return getattr(kind, "made_by", (kind,))[0]
+    outer = type(inner if isinstance(inner, Optimizer) else optimizer)
+    return getattr(outer, "made_by", (outer,))[0]
 
 
-def is_decoupled_in(kind: type[Optimizer], group: Mapping[str, Any]) -> bool:
-    """Whether a class of optimizers, with the settings of a param group, shrinks weights apart from the gradient.
+def is_decoupled_in(optimizer_class: type[Optimizer], group: Mapping[str, Any]) -> bool:
+    """True if the weight decay of an optimizer class is decoupled, with the settings of a param group.
 
-    Three optimizers take three steps from the same weights: one with decay λ, one without, one without whose gradient
-    has λw added. Decoupled decay makes the first differ from the second by ηλw; coupled decay makes it equal to the
-    third. Raises ValueError for anything else, and whatever the class raises.
+    Three optimizers take three steps from the same weights: one with decay λ, one without, and one without but with λw
+    added to the gradient. With decoupled decay the first differs from the second by ηλw; with coupled decay it equals
+    the third. Raises ValueError if neither holds, and any error of the class.
     """
-    # Enough decay to be seen in float32.
+    # Enough decay to be visible in float32.
     lr, decay = 0.125, 0.25
     parameters = [parameter for parameter in group["params"] if not is_lazy(parameter)]
     shape, device = (4,) * max(parameter.ndim for parameter in parameters), parameters[0].device
@@ -150,7 +148,7 @@ def is_decoupled_in(kind: type[Optimizer], group: Mapping[str, Any]) -> bool:
     if device.type == "cuda":  # some optimizers run nowhere else
         weight, *gradients = (tensor.to(device) for tensor in (weight, *gradients))
     with_decay, without, coupled = (
-        Scratch(kind, group, weight, lr=lr, weight_decay=used) for used in (decay, 0.0, 0.0)
+        Scratch(optimizer_class, group, weight, lr=lr, weight_decay=used) for used in (decay, 0.0, 0.0)
     )
     is_decoupled = is_coupled = True
     for gradient in gradients:
@@ -160,21 +158,21 @@ def is_decoupled_in(kind: type[Optimizer], group: Mapping[str, Any]) -> bool:
         is_decoupled &= float((plain - changed - share * weight).abs().max()) <= limit
         is_coupled &= float((coupled.stepped(gradient + decay * weight) - changed).abs().max()) <= limit
     if not (is_decoupled or is_coupled):
-        raise ValueError("it shrinks weights by something else than lr · weight_decay")
+        raise ValueError("its weight decay is neither coupled nor lr · weight_decay")
     return is_decoupled
 
 
 class Scratch:
-    """An optimizer of a class with the settings of a param group, on a weight of its own."""
+    """An optimizer with the settings of a param group, on a scratch weight."""
 
-    def __init__(self, kind: type[Optimizer], group: Mapping[str, Any], weight: Tensor, **settings: float):
-        accepted = inspect.signature(kind).parameters
+    def __init__(self, optimizer_class: type[Optimizer], group: Mapping[str, Any], weight: Tensor, **settings: float):
+        accepted = inspect.signature(optimizer_class).parameters
         same = {name: value for name, value in group.items() if name in accepted and name != "params"}
         self.weight, self.parameter = weight, torch.nn.Parameter(weight.clone())
-        self.optimizer: Optimizer = kind([self.parameter], **{**same, **settings})
+        self.optimizer: Optimizer = optimizer_class([self.parameter], **{**same, **settings})
 
     def stepped(self, gradient: Tensor) -> Tensor:
-        """Where a step with this gradient leads from the weight, with the state of the steps before."""
+        """The weight after a step with this gradient from the initial weight; the optimizer keeps its state."""
         self.parameter.data.copy_(self.weight)
         self.parameter.grad = gradient.clone()
         with torch.random.fork_rng(devices=[gradient.device] if gradient.is_cuda else []):

@@ -128,7 +128,7 @@ def test_accuracies_have_the_wilson_intervals_of_scipy(right, n, level):
 
 
 def test_the_intervals_of_accuracies_cover_the_truth_where_those_of_a_bootstrap_do_not():
-    """At 97 % right, 20 of 20 are right in 54 % of test sets; a bootstrap then says [100, 100]."""
+    """At an accuracy of 97%, 20 of 20 are correct in 54% of test sets; the bootstrap then gives [100, 100]."""
     covered = 0.0
     for right in range(21):
         logits, labels = torch.tensor([[2.0, 0.0]]).repeat(20, 1), (torch.arange(20) >= right).long()
@@ -150,7 +150,7 @@ def test_impossible_options_are_named(option, value):
     with pytest.raises(TypeError, match="resampels"):
         intervals(*predictions(20), resampels=3)
     for wrong in ({"resamples": 20.0}, {"resamples": "20"}, {"resamples": True}, {"seed": 1.5}, {"seed": "0"}):
-        with pytest.raises(TypeError, match=rf"expected {next(iter(wrong))} as a whole number, got"):
+        with pytest.raises(TypeError, match=rf"expected {next(iter(wrong))} as an integer, got"):
             intervals(*predictions(20), **wrong)
     for seed in (2**64, -(2**63) - 1):
         with pytest.raises(ValueError, match=f"a seed of 64 bits, got {seed}"):

@@ -27,7 +27,7 @@ def broken(value):
         (broken(math.nan), LABELS, r"finite logits, got nan in row 1, class 2 \(1 of 6"),
         (broken(math.inf), LABELS, "finite logits, got inf in row 1, class 2"),
         (broken(-math.inf), LABELS, "finite logits, got -inf in row 1, class 2"),
-        (broken(3e38), LABELS, r"squares torch.float32 can hold, got one of size 3e\+38"),
+        (broken(3e38), LABELS, r"squares fit torch.float32, got one of size 3e\+38"),
         (LOGITS, torch.tensor([1, 3]), "labels from 0 to 2, got 3 in row 1"),
         (LOGITS, torch.tensor([-1, 0]), "labels from 0 to 2, got -1 in row 0"),
         (LOGITS, torch.tensor([1]), "a label for each of 2 samples, got 1"),
@@ -46,12 +46,12 @@ def test_values_and_shapes_that_cannot_be_evaluated_are_named(logits, labels, wo
     ("logits", "labels", "words"),
     [
         (LOGITS.long(), LABELS, "logits in floating point, got torch.int64"),
-        (LOGITS, LABELS.double(), "labels as whole numbers, got torch.float64"),
-        (LOGITS, LABELS.bool(), "labels as whole numbers, got torch.bool"),
+        (LOGITS, LABELS.double(), "labels as integers, got torch.float64"),
+        (LOGITS, LABELS.bool(), "labels as integers, got torch.bool"),
         (LOGITS.to(torch.complex64), LABELS, "floating point, got torch.complex64"),
         (LOGITS.to(torch.float8_e4m3fn), LABELS, "at least half precision, got torch.float8_e4m3fn"),
-        (LOGITS.to_sparse(), LABELS, "logits as an array or tensor that is stored whole, got torch.sparse_coo"),
-        (LOGITS, LABELS.to_sparse(), "labels as an array or tensor that is stored whole, got torch.sparse_coo"),
+        (LOGITS.to_sparse(), LABELS, "logits as a dense tensor, got torch.sparse_coo"),
+        (LOGITS, LABELS.to_sparse(), "labels as a dense tensor, got torch.sparse_coo"),
         (np.ma.masked_less(LOGITS.numpy(), 0), LABELS, "logits without a mask, got a MaskedArray"),
         (LOGITS, np.ma.array(LABELS.numpy(), mask=[True, False]), "labels without a mask, got a MaskedArray"),
     ],
@@ -165,7 +165,7 @@ def test_results_print_convert_and_explain_themselves():
     found = evaluate(LOGITS, LABELS)
     text = str(found)
     assert "2 samples, 3 classes, 10 bins" in text
-    assert "100.00 %" in text
+    assert "100.00%" in text
     assert set(found.as_row()) == set(calibration.ALL) == set(found.conventions)
     assert found.as_row()["loss"] == found.loss
     assert "10 bins of equal width" in found.conventions["ece"]

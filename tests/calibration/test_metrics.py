@@ -28,7 +28,7 @@ def confidences(logits, labels):
 
 
 def by_hand(*correct: bool, confidence=TWO):
-    """Two classes; every sample is as sure of class 0, and right where `correct` says so."""
+    """Two classes; every sample has the same confidence in class 0, and is correct where `correct` says so."""
     logits = torch.tensor([[confidence, 0.0]] * len(correct), dtype=torch.float64)
     return calibration.evaluate(logits, torch.tensor([0 if right else 1 for right in correct]))
 
@@ -86,7 +86,7 @@ def test_risk_and_coverage_take_samples_in_any_order():
     ("confidence", "correct", "error", "words"),
     [
         ([], [], ValueError, "at least one sample"),
-        ([0.5, math.nan], [True, False], ValueError, "expected confidences that are numbers, got nan in row 1"),
+        ([0.5, math.nan], [True, False], ValueError, "expected confidences without NaN, got nan in row 1"),
         ([0.5, 0.6], [True], ValueError, r"expected confidence \(n,\) and correct \(n,\), got \(2,\) and \(1,\)"),
         ([[0.5]], [[True]], ValueError, r"got \(1, 1\) and \(1, 1\)"),
         ([0.5, 0.6], [0.3, 1.0], TypeError, "expected correct as booleans, got torch.float32"),

@@ -25,7 +25,7 @@ from orthograd.calibration.calibrators.one_vs_rest import (
     interpolated,
     isotonic_functions,
     log_odds,
-    normalised,
+    normalized,
 )
 from tests.conftest import DTYPES
 
@@ -93,7 +93,7 @@ def test_isotonic_functions_agree_with_sklearn_on_ties(data: list[tuple[int, boo
 
 
 def test_isotonic_keeps_apart_what_sklearn_takes_for_ties() -> None:
-    """It pools scores within 1e-15 of each other. Sure classifiers give many such: here 1e-18 is never the label."""
+    """It pools scores within 1e-15 of each other. Confident classifiers give many: here 1e-18 is never the label."""
     scores, hits = torch.tensor([[1e-18, 1e-16, 0.5]], dtype=torch.float64), torch.tensor([[0, 1, 1]])
     assert interpolated(scores, *isotonic_functions(scores, hits)).tolist() == [[0, 1, 1]]
     theirs = IsotonicRegression().fit(scores[0].numpy(), hits[0].numpy())
@@ -124,7 +124,7 @@ def test_isotonic_rises_with_the_score() -> None:
 
 
 def test_isotonic_is_consistent_on_the_samples_it_was_fitted_to() -> None:
-    """Before normalisation each class is predicted as often as it occurs, and each value is a share of a block."""
+    """Before normalization each class is predicted as often as it occurs, and each value is a share of a block."""
     logits, labels = sample()
     fitted = IsotonicCalibration().fit(logits, labels)
     means = interpolated(logits.softmax(1).T.contiguous(), fitted.knots, fitted.values).mean(1)
@@ -169,7 +169,7 @@ def test_histogram_by_hand() -> None:
 
 
 def test_histogram_of_equal_width_by_hand() -> None:
-    """Bins (0, ¼], (¼, ½], (½, ¾], (¾, 1]: ½ is in the second one, and the third is empty, so its centre stands."""
+    """Bins (0, ¼], (¼, ½], (½, ¾], (¾, 1]: ½ is in the second; the third is empty and predicts its center."""
     logits = torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
     fitted = HistogramBinning(bins=4, equal_width=True).fit(logits, torch.tensor([0, 1, 0, 1]))
     torch.testing.assert_close(fitted.frequency, torch.tensor([[0, 0.5, 0.625, 1]] * 2).double())
@@ -191,7 +191,7 @@ def test_a_class_never_seen_keeps_the_floor() -> None:
 
 
 def test_where_every_class_is_at_the_floor_they_are_equal() -> None:
-    torch.testing.assert_close(normalised(torch.zeros(1, 4), 1e-6).exp(), torch.full((1, 4), 0.25))
+    torch.testing.assert_close(normalized(torch.zeros(1, 4), 1e-6).exp(), torch.full((1, 4), 0.25))
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -209,7 +209,7 @@ CASES = {
     "one sample": (torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([0])),
     "two classes": (torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0]]), torch.tensor([1, 1, 0])),
     "equal logits": (torch.zeros(6, 3), torch.tensor([0, 0, 0, 1, 1, 2])),
-    "all correct, and sure of it": (1e4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3),
+    "all correct, and confident": (1e4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3),
     "all wrong": (1e4 * torch.eye(3).repeat(9, 1), torch.arange(1, 28) % 3),
     "one class": (torch.randn(30, 3, generator=torch.Generator().manual_seed(0)), torch.zeros(30, dtype=torch.long)),
     "a class ruled out": (torch.tensor([[1.0, 0.5, -1e9], [0.0, 1.0, -1e9]] * 5), torch.tensor([0, 1, 1, 0, 1] * 2)),
@@ -255,7 +255,7 @@ def test_unfitted_use_and_another_number_of_classes_raise(make: Callable[[], Cal
     with pytest.raises(NotFittedError):
         make()(torch.zeros(2, 4))
     fitted = make().fit(*sample())
-    with pytest.raises(ValueError, match=r"expected logits of 4 classes, as in fitting, got \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"expected logits of 4 classes, as in fit, got \(2, 3\)"):
         fitted(torch.zeros(2, 3))
     assert fitted.fit(*sample(classes=3))(torch.zeros(2, 3)).shape == (2, 3)
 

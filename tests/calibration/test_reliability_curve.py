@@ -88,7 +88,7 @@ def test_a_bin_that_most_runs_leave_empty_is_left_empty():
 def test_curves_that_do_not_fit_together_are_named():
     other = Evaluation(bins=15)
     other.update(*predictions(50))
-    with pytest.raises(ValueError, match=r"as many bins each, got \[10, 15\]"):
+    with pytest.raises(ValueError, match=r"the same number of bins, got \[10, 15\]"):
         average([curve(), other.reliability()])
     with pytest.raises(ValueError, match="at least one curve"):
         average([])

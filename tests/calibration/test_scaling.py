@@ -72,7 +72,7 @@ def test_classes_that_were_rotated_are_put_right(kind: type[Calibrator]) -> None
 
 
 def objective(kind: type[Calibrator], logits: Tensor, labels: Tensor) -> Callable[[np.ndarray], float]:
-    """The penalised loss as a function of weights and intercepts, in numpy, from the definition."""
+    """The penalized loss as a function of weights and intercepts, in numpy, from the definition."""
     z, y, n = logits.numpy(), labels.numpy(), len(labels)
     classes, t = z.shape[1], 1 / best_coldness(logits, labels)
     f = z - np.log(np.exp(z).sum(1, keepdims=True)) if kind is DirichletCalibration else z - z.mean(1, keepdims=True)
@@ -183,7 +183,7 @@ def test_matrix_fits_at_least_as_well_as_vector_without_penalties() -> None:
 
 
 def test_dirichlet_is_matrix_scaling_where_rows_hold_the_same_logits() -> None:
-    """Then log-probabilities and centred logits differ by one constant, which free intercepts absorb."""
+    """Then log-probabilities and centered logits differ by one constant, which free intercepts absorb."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.stack([torch.randperm(3, generator=generator) for _ in range(200)]).double()
     labels = rows.softmax(1).multinomial(1, generator=generator)[:, 0]
@@ -222,7 +222,7 @@ HARD = {
     "fewer samples than classes": (torch.tensor([[1.0, 2.0, 0.0], [3.0, 1.0, 0.0]]), torch.tensor([1, 1])),
     "equal logits": (torch.zeros(6, 3), torch.tensor([0, 0, 0, 1, 1, 2])),
     "all correct": (8.0 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3),
-    "all correct, and sure of it": (1e4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3),
+    "all correct, and confident": (1e4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3),
     "all wrong": (1e4 * torch.eye(3).repeat(9, 1), torch.arange(1, 28) % 3),
     "a class without a sample": (torch.randn(30, 3, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 2),
     "a class ruled out": (torch.tensor([[1.0, 0.5, -1e9], [0.0, 1.0, -1e9]] * 5), torch.tensor([0, 1, 1, 0, 1] * 2)),
@@ -256,7 +256,7 @@ def test_unfitted_use_and_another_number_of_classes_raise(kind: type[Calibrator]
     with pytest.raises(NotFittedError, match=kind.__name__):
         kind()(torch.zeros(2, 4))
     fitted = kind().fit(*sample())
-    with pytest.raises(ValueError, match=r"expected logits of 4 classes, as in fitting, got \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"expected logits of 4 classes, as in fit, got \(2, 3\)"):
         fitted(torch.zeros(2, 3))
     assert fitted.fit(*sample(classes=3))(torch.zeros(2, 3)).shape == (2, 3)
 
@@ -269,7 +269,7 @@ def test_logits_that_are_not_finite_are_refused_with_a_way_out(kind: type[Calibr
     logits[7, 2] = value
     words = rf"expected finite logits, got {value} in row 7, class 2 \(1 of 1200 are not finite\)"
     if value == -math.inf:
-        words += "; to rule a class out, leave its column out, or set it to -inf after calibration"
+        words += "; to exclude a class, remove its column, or set it to -inf after calibration"
     with pytest.raises(ValueError, match=words):
         kind().fit(logits, labels)
     if kind is not TemperatureScaling:

@@ -178,7 +178,7 @@ def reduced_over_ranks(results):
     collected.merge(evaluation)
     for twice in (evaluation, pickle.loads(pickle.dumps(collected))):
         before = twice.compute()
-        with pytest.raises(RuntimeError, match=r"expected one all_reduce over ranks \[0, 1\], got another"):
+        with pytest.raises(RuntimeError, match=r"expected one all_reduce over ranks \[0, 1\], got a second"):
             twice.all_reduce()
         assert twice.compute() == before
     torch.save(dict(evaluation._sums), f"{results}/{rank}.pt")
@@ -208,11 +208,11 @@ def refused_on_every_rank():
     evaluation = Evaluation()
     if rank == 0:
         evaluation.update(logits, labels)
-    with pytest.raises(ValueError, match=r"expected every rank to have seen a batch, ranks \[1\] have seen none"):
+    with pytest.raises(ValueError, match=r"expected a batch on every rank, got none on ranks \[1\]"):
         evaluation.all_reduce()
     evaluation = Evaluation()
     evaluation.update(logits[:, : 8 + rank], labels.clamp_max(7))
-    with pytest.raises(ValueError, match=r"expected the same on every rank, got 8 classes from logits.* 9 classes"):
+    with pytest.raises(ValueError, match=r"the same settings on every rank, got 8 classes from logits.* 9 classes"):
         evaluation.all_reduce()
 
 

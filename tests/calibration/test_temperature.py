@@ -150,7 +150,7 @@ def test_where_every_label_leads_the_best_temperature_is_zero_and_it_says_so():
 
 def test_where_scores_tell_nothing_the_best_temperature_is_infinite_and_it_says_so():
     logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
-    with pytest.warns(CalibrationWarning, match="T → ∞: the scores tell nothing"):
+    with pytest.warns(CalibrationWarning, match="T → ∞: the scores do not predict the labels"):
         scaling = TemperatureScaling().fit(logits, torch.tensor([1, 1]))
     assert scaling.certificate.at_infinity
     assert float(scaling.certificate.loss) == pytest.approx(math.log(2), abs=1e-12)
@@ -158,7 +158,7 @@ def test_where_scores_tell_nothing_the_best_temperature_is_infinite_and_it_says_
 
 
 def test_where_all_scores_are_equal_every_temperature_is_as_good_and_it_says_so():
-    with pytest.warns(CalibrationWarning, match="as good as any other"):
+    with pytest.warns(CalibrationWarning, match="the same loss as any other"):
         scaling = TemperatureScaling().fit(torch.ones(3, 4), torch.tensor([0, 1, 2]))
     assert float(scaling.temperature) == 1
 

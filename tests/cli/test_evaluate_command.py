@@ -220,7 +220,7 @@ def test_each_file_can_have_its_own_temperature_and_like_is_compared_with_like(t
     shared = run(*files, *options[:2], "--out", out, "--resamples", 0)
     assert "One temperature for several files" in shared.output
     third = saved(tmp_path / "third.npz", logits, labels)
-    refused(run(*files, third, *options, "--out", out), "one for each of 3, got 2")
+    refused(run(*files, third, *options, "--out", out), "one for each of 3 files, got 2")
 
 
 def test_an_endless_temperature_is_still_strict_json(tmp_path, out):
@@ -263,7 +263,7 @@ def test_an_infinite_loss_is_printed_and_strict_json(tmp_path, out):
     assert "inf nats" in result.output
     refused(
         run(path, "--probabilities", "--fit-temperature", path, "--out", out),
-        "p.npz: a temperature needs log p, got a probability of exactly 0 in row 0",
+        "p.npz: expected probabilities above 0 for temperature scaling, got 0 in row 0",
     )
 
 

@@ -23,7 +23,7 @@ def out(tmp_path):
         ([[1.0, 0.0], [1.0, 0.0]], [0, 2], "expected labels from 0 to 1, got 2 in row 1"),
         ([[1.0, 0.0], [1.0, 0.0]], [0, -1], "got -1 in row 1"),
         ([[1.0, 0.0], [1.0, 0.0]], [0, 1, 1], "expected a label for each of 2 samples, got 3"),
-        ([[1.0, 0.0], [1.0, 0.0]], [0.0, 1.0], "labels as whole numbers, got torch.float64"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0.0, 1.0], "labels as integers, got torch.float64"),
         ([[1.0, 0.0], [1.0, 0.0]], [[0], [1]], "expected labels (n,), got (2, 1)"),
         ([[1, 0], [1, 0]], [0, 1], "logits in floating point, got torch.int64"),
         ([1.0, 0.0], [0, 1], "expected logits (n, classes), got (2,)"),

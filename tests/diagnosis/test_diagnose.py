@@ -55,7 +55,7 @@ def test_rows_and_the_whole_network_as_vectors():
     g, w = pairs["5.weight"]
     radial = ((g * w).sum(1) ** 2 / (w * w).sum(1)).sum()
     assert by_row["5.weight"].removed == pytest.approx(float(radial) / energy, rel=1e-5)
-    assert by_row["5.bias"].reason == "one number a row has no orthogonal direction"
+    assert by_row["5.bias"].reason == "rows of one element have no orthogonal direction"
     whole = diagnose(model, CRITERION, batch, granularity="model", why=False)
     g, w = (torch.cat([pair[i].flatten() for pair in pairs.values()]) for i in (0, 1))
     assert sum(row.removed for row in whole.rows) == pytest.approx(float((g @ w) ** 2 / (w @ w)) / energy, abs=1e-6)
@@ -67,9 +67,9 @@ def test_where_and_frozen_and_unreached_parameters_are_left_and_told():
     found = diagnose(
         model, lambda m, x: m["a"](x).square().sum(), torch.randn(4, 3), where=lambda name, p: name != "a.weight"
     )
-    assert found["a.weight"].reason == "left out by where"
+    assert found["a.weight"].reason == "excluded by where"
     assert found["a.bias"].reason == "frozen: requires_grad is False"
-    assert found["b.weight"].reason == "the loss does not reach it"
+    assert found["b.weight"].reason == "the loss does not depend on it"
     assert {row.action for row in found.rows} == {"leave"}
     assert found["a.bias"].weight_norm == pytest.approx(float(model["a"].bias.norm()))
 
@@ -79,7 +79,7 @@ def test_zero_weights_and_zero_gradients_are_left():
     nn.init.zeros_(model.bias)
     found = diagnose(model, lambda m, x: m(x).sum(), torch.zeros(4, 3))
     assert found["weight"].reason == "its gradient is zero"
-    assert found["bias"].reason == "zero: it has no direction before its first step"
+    assert found["bias"].reason == "zero, so it has no direction before its first step"
     assert found["bias"].cosine is None
 
 
@@ -154,7 +154,7 @@ def test_no_grad_outside_is_no_matter():
         ("net", output, SLOPE, TypeError, r"expected a torch.nn.Module, got str"),
         (Vector(), "loss", SLOPE, TypeError, r"expected loss\(model, batch\) or a criterion"),
         (Vector(), nn.MSELoss(), SLOPE, ValueError, r"expected batch = \(inputs, targets\) .* got Tensor"),
-        (Vector(), nn.functional.mse_loss, (SLOPE,), ValueError, r"got 1 of them"),
+        (Vector(), nn.functional.mse_loss, (SLOPE,), ValueError, r"got a sequence of length 1"),
         (Vector(), lambda m, x: m.w * 1, SLOPE, ValueError, r"a loss of one real number, got a tensor of shape \(2,\)"),
         (Vector(), lambda m, x: 1.0, SLOPE, ValueError, r"got float"),
         (Vector(), lambda m, x: m(x).detach(), SLOPE, ValueError, r"got one without a graph"),
@@ -197,10 +197,10 @@ def test_a_criterion_may_be_a_plain_function_of_outputs_and_targets(criterion):
 
 def test_a_plain_function_that_fails_both_ways_says_how_it_was_called():
     with pytest.raises(
-        TypeError, match=r"loss\(model, batch\) raised .*Linear.* criterion\(outputs, targets\) raised .*mat"
+        TypeError, match=r"raised .*Linear.* as loss\(model, batch\) and .*mat.* as criterion\(outputs, targets\)"
     ):
         diagnose(nn.Linear(3, 2), own_criterion, (torch.randn(4, 5), torch.zeros(4).long()))
-    with pytest.raises(TypeError, match=r"loss\(model, batch\) raised .*expected batch = \(inputs, targets\)"):
+    with pytest.raises(TypeError, match=r"as loss\(model, batch\) and .*expected batch = \(inputs, targets\)"):
         diagnose(nn.Linear(3, 2), own_criterion, torch.randn(4, 3))
 
 
@@ -231,22 +231,22 @@ def test_a_loss_that_does_not_repeat_explains_nothing_and_says_so(loss):
     model, batch = nn.Linear(3, 2), (torch.randn(9, 3), torch.arange(9) % 2)
     found = diagnose(model, loss, batch)
     assert {row.kind for row in found.rows} == {None}
-    assert any("twice on the same batch the loss was" in warning for warning in found.warnings)
+    assert any("Two calls on the same batch gave losses of" in warning for warning in found.warnings)
     assert not any("on the same batch" in warning for warning in diagnose(model, CRITERION, batch).warnings)
 
 
 def test_an_empty_batch_is_told():
     found = diagnose(nn.Linear(3, 2), nn.CrossEntropyLoss(), (torch.zeros(0, 3), torch.zeros(0).long()))
-    assert any("nothing to diagnose on this batch" in caution for caution in found.warnings)
+    assert any("this batch gives nothing to diagnose" in caution for caution in found.warnings)
 
 
 def test_a_name_that_is_not_there_is_refused():
-    with pytest.raises(KeyError, match="expected a parameter among w, b, got c"):
+    with pytest.raises(KeyError, match="expected one of the parameters w, b, got c"):
         diagnose(Vector(), output, SLOPE)["c"]
 
 
 class Tokens(nn.Module):
-    """A transformer with a normalisation without scale, a gate that starts at zero, and a learned temperature."""
+    """A transformer with a normalization without scale, a gate that starts at zero, and a learned temperature."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,6 +267,6 @@ def test_a_transformer_of_ones_own():
     assert (found["mixed.weight"].kind, found["mixed.weight"].action) == ("invariant", "leave")
     assert found["head.weight"].kind == "outputs"
     assert found["temperature"].reason == "one element has no orthogonal direction"
-    assert found["gate"].reason == "zero: it has no direction before its first step"
+    assert found["gate"].reason == "zero, so it has no direction before its first step"
     assert found["block.linear1.weight"].kind == "function"
     assert diagnose(model, nn.CrossEntropyLoss(), batch, scalars=True)["temperature"].action == "freeze"

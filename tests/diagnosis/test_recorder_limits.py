@@ -34,11 +34,11 @@ def test_what_cannot_be_told_is_refused(tmp_path):
     with pytest.raises(TypeError, match=r"expected a torch.optim.Optimizer, got 3"):
         Recorder(3)
     recorder = Recorder(optimizer)
-    with pytest.raises(ValueError, match="got none: the optimizer has not stepped yet"):
+    with pytest.raises(ValueError, match="got none: call optimizer"):
         recorder.table()
     weight.grad = torch.randn(3)
     optimizer.step()
-    with pytest.raises(ValueError, match="expected a quantity among cosine"):
+    with pytest.raises(ValueError, match="expected one of the quantities cosine"):
         recorder.figure(tmp_path / "a.png", "colour")
 
 
@@ -48,7 +48,7 @@ def test_names_that_are_none_or_not_unique_are_refused():
     for given in (model, model.parameters(), dict(model.named_parameters()), 3):
         with pytest.raises(TypeError, match=r"expected named_parameters=model.named_parameters\(\), got"):
             Recorder(optimizer, named_parameters=given)
-    with pytest.raises(ValueError, match="expected a name of its own for each parameter, got 'w' for two"):
+    with pytest.raises(ValueError, match="expected a different name for each parameter, got 'w' for two"):
         Recorder(optimizer, named_parameters=[("w", parameter) for parameter in model.parameters()])
     assert not optimizer._optimizer_step_pre_hooks
 

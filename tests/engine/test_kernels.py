@@ -18,9 +18,9 @@ from orthograd.engine import kernels
 from orthograd.lab.gpu import step_triton
 
 finish = {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "LARGEST": 3.4e38}
-for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
-    walk = {"TYPES": (kind, kind), "ALIGNED": True, "BLOCK": 1024}
-    step = {**finish, **walk, "TYPES": (kind, tl.float32), "SLOTS": 256}
+for dtype in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
+    walk = {"TYPES": (dtype, dtype), "ALIGNED": True, "BLOCK": 1024}
+    step = {**finish, **walk, "TYPES": (dtype, tl.float32), "SLOTS": 256}
     for name, constants in [
         ("moments_kernel", walk),
         ("merge_kernel", {"SLOTS": 256}),
@@ -35,7 +35,7 @@ for kind in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
         types = dict.fromkeys(("directory", "owners", "ends", "counter"), "*i64")
         types |= dict.fromkeys(("tensors", "measured", "length", "chunk"), "i32")
         types |= dict.fromkeys(("correction", "table", "out"), "*fp64")
-        types |= {"gradient": f"*{kind}", "weight": "*fp32"}
+        types |= {"gradient": f"*{dtype}", "weight": "*fp32"}
         types |= dict.fromkeys(("rate", "inertia", "decay"), "fp32")
         if constants.get("READS_RATE"):
             types["rate"] = "*fp32"

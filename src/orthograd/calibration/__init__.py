@@ -1,4 +1,4 @@
-"""How honest a classifier's probabilities are: metrics, intervals, reliability curves, and repair after training."""
+"""Calibration of classifiers: metrics, intervals, reliability curves, and calibrators fitted after training."""
 
 from .bootstrap import difference_intervals, difference_intervals_probabilities, intervals, intervals_probabilities
 from .calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError

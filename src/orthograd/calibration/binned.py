@@ -1,7 +1,7 @@
-"""Calibration errors from the sums of bins: counts, hits (labels that came true) and confidences.
+"""Calibration errors from sums per bin: counts, hits (correct predictions) and confidences.
 
-Every error takes sums of shape (…, bins), so that resampled sums are evaluated all at once. `ece_by_chance` is the
-error that a perfectly calibrated model of this size would show; it takes sums of shape (bins,).
+Errors take sums of shape (…, bins), so that resampled sums are evaluated at once. `ece_by_chance`, the expected error
+of a perfectly calibrated model, takes sums of shape (bins,).
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from torch import Tensor
 
 
 def bin_of(confidence: Tensor, bins: int) -> Tensor:
-    """The number of the bin (b/bins, (b + 1)/bins] that holds a confidence; zero itself is in the first.
+    """The number b of the bin (b/bins, (b + 1)/bins] that contains a confidence; zero is in the first bin.
 
     >>> bin_of(torch.tensor([0.0, 0.05, 0.1, 0.55, 1.0]), 10)
     tensor([0, 0, 0, 5, 9])
     """
-    # An edge is met up to rounding: 0.55 · 20 is a little over 11, but 0.55 lies in (0.5, 0.55].
+    # Edges are compared up to rounding: 0.55 · 20 is slightly above 11, but 0.55 lies in (0.5, 0.55].
     edge = bins * (1 - 2 * torch.finfo(confidence.dtype).eps)
     return (confidence * edge).ceil_().long().sub_(1).clamp_(0, bins - 1)
 
 
 def gaps(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
-    """accuracy − mean confidence of each bin, zero in an empty one."""
+    """accuracy − mean confidence of each bin; zero for an empty bin."""
     return (hits - confidence) / count.clamp_min(1)
 
 
 def ece(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
     """Σ_b (n_b / n) |accuracy_b − confidence_b|.
 
-    Ten samples at a confidence of 0.9, of which five are right:
+    Ten samples with a confidence of 0.9, five of them correct:
 
     >>> ece(torch.tensor([10]), torch.tensor([5]), torch.tensor([9.0], dtype=torch.float64))
     tensor(0.4000, dtype=torch.float64)
@@ -45,7 +45,7 @@ def l2(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
 
 
 def debiased(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
-    """`l2` with accuracy_b (1 − accuracy_b) / (n_b − 1), the variance of accuracy_b, taken off each square.
+    """`l2` with the variance of accuracy_b, accuracy_b (1 − accuracy_b) / (n_b − 1), subtracted from each square.
 
     Reference: Kumar, Liang and Ma, "Verified Uncertainty Calibration", 2019.
     """
@@ -61,7 +61,7 @@ def mce(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
 
 
 def equal_mass(confidence: Tensor, correct: Tensor, bins: int) -> Tensor:
-    """ECE in bins of equal count, of samples in the order of their confidence, the lowest first.
+    """ECE in bins of equal count, for samples sorted by confidence, lowest first.
 
     Edges are the confidences at ranks n/bins, 2n/bins, …, rounded up. Equal confidences share a bin, so that their
     order does not matter.
@@ -85,7 +85,7 @@ def brier_reliability(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor
 
 
 def brier_uncertainty(count: Tensor, hits: Tensor) -> Tensor:
-    """Σ over classes of f (1 − f), f being how often a class is the label."""
+    """Σ over classes of f (1 − f) with the class frequencies f."""
     frequency = hits.sum(-1) / count.sum(-1)
     return (frequency * (1 - frequency)).sum(-1)
 
@@ -95,12 +95,12 @@ def _squares(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
 
 
 def ece_by_chance(count: Tensor, confidence: Tensor, variance: Tensor) -> float:
-    """E[ECE] if every sample were correct with just its confidence as probability.
+    """E[ECE] of a calibrated model: each sample is correct with a probability equal to its confidence.
 
-    In a bin the hits then have mean Σc and variance Σc(1 − c). Their mean absolute deviation is that of a binomial
-    with the same count and mean, known in closed form (de Moivre), times the ratio of the standard deviations.
+    The hits of a bin then have mean Σc and variance Σc(1 − c). Their mean absolute deviation is approximated by that
+    of a binomial with the same count and mean (closed form by de Moivre), times the ratio of the standard deviations.
 
-    A hundred samples at a confidence of one half, so hits that are binomial(100, ½):
+    A hundred samples with a confidence of one half, so hits are binomial(100, ½):
 
     >>> one = torch.ones(1, dtype=torch.float64)
     >>> round(ece_by_chance(100 * one, 50 * one, 25 * one), 4)
@@ -113,7 +113,7 @@ def ece_by_chance(count: Tensor, confidence: Tensor, variance: Tensor) -> float:
 def ece_by_chance_limit(
     count: Tensor, confidence: Tensor, variance: Tensor, *, level: float = 0.95, draws: int = 10_000, seed: int = 0
 ) -> float:
-    """The level-quantile of that ECE over test sets, by drawing hits bin by bin."""
+    """The ``level`` quantile of the ECE of a calibrated model over test sets, from random draws of the hits."""
     count, confidence, narrowing = _filled(count, confidence, variance)
     generator = torch.Generator().manual_seed(seed)
     probability = (confidence / count).clamp(0, 1).expand(draws, -1).contiguous()
@@ -123,7 +123,7 @@ def ece_by_chance_limit(
 
 
 def _filled(count: Tensor, confidence: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Bins that hold anything, on the CPU, and how much narrower their hits spread than a binomial's."""
+    """The nonempty bins on the CPU: count, confidence, and the ratio of the standard deviation to a binomial's."""
     filled = count > 0
     n, c, v = (values[filled].double().cpu() for values in (count, confidence, variance))
     binomial = c * (1 - c / n)

@@ -1,7 +1,7 @@
-"""How sure the metrics are: intervals over the samples of a test set, by the bootstrap but for the accuracies.
+"""Intervals of the metrics over the samples of a test set: Wilson's for accuracies, bootstrap for all others.
 
-These metrics are functions of sums over samples, so a resample is a column of weights, and so is leaving samples out.
-Accuracies are proportions, whose intervals are known without resampling and are right where every answer is, too.
+These metrics are functions of sums over samples, so a resample is a column of weights, and so is a jackknife sample.
+Accuracies are proportions: Wilson's interval needs no resampling, and also holds if every prediction is correct.
 
 References: Efron, "Better Bootstrap Confidence Intervals", 1987 (BCa); Brown, Cai and DasGupta, "Interval Estimation
 for a Binomial Proportion", 2001 (Wilson's).
@@ -29,39 +29,58 @@ RESAMPLED = (*PAPER, "ece_l2", "ece_debiased", "mce")
 """Metrics that have intervals."""
 
 PROPORTIONS = {"top1_accuracy": "correct", "top5_accuracy": "in_top_k"}
-"""Metrics that are the share of samples of which something is so, and what."""
+"""Metrics that are a share of samples, with the attribute of `Predictions` that they count."""
 
 AT_ONCE = 1 << 22
-"""Weights in float64 that are drawn together: 32 MiB."""
+"""Weights in float64 that are drawn at once: 32 MiB."""
 
 Statistic = Callable[[Tensor], dict[str, Tensor]]
-"""Metrics of weighted samples: weights (n, resamples) in, one value for each resample out."""
+"""Maps weights (n, resamples) to metrics with one value per resample."""
 
 
 def intervals(logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
-    """Intervals of the metrics of logits (n, classes) and labels (n,); options as in `bca_intervals`.
+    """Confidence intervals of the metrics over test samples: Wilson's for accuracies, BCa bootstrap for all others.
 
-    Those of the accuracies are Wilson's, all others are bootstrap intervals (BCa). A metric that has the same value in
-    every resample has none: the bootstrap cannot know how far off it is.
+    Args:
+        logits: (n, classes).
+        labels: (n,).
+        **options: ``bins=10``; ``metrics``, by default those of the paper, ``ece_l2``, ``ece_debiased`` and ``mce``;
+            ``resamples=1000``; ``level=0.95``; ``seed=0``.
 
-    An ECE is never below zero, so where the model is nearly calibrated its interval cannot reach down to the truth:
-    look at `ece_by_chance` there.
+    Returns:
+        (low, high) by metric. A metric with the same value in every resample has no interval. An ECE is never below
+        zero, so the interval of a nearly calibrated model can miss the true value: compare with ``ece_by_chance``.
 
     >>> logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]] * 50), torch.tensor([0, 1, 1] * 50)
     >>> low, high = intervals(logits, labels, metrics=["top1_accuracy"], resamples=500)["top1_accuracy"]
-    >>> f"{low:.0f} % to {high:.0f} %"
-    '59 % to 74 %'
+    >>> f"{low:.0f}% to {high:.0f}%"
+    '59% to 74%'
     """
     return bca_intervals([_Samples.of_logits(logits, labels)], **options)
 
 
 def intervals_probabilities(probabilities: Any, labels: Any, **options: Any) -> dict[str, Interval]:
-    """`intervals` for probabilities (n, classes)."""
+    """`intervals` for probabilities (n, classes). The same arguments and result otherwise."""
     return bca_intervals([_Samples.of_probabilities(probabilities, labels)], **options)
 
 
 def difference_intervals(first_logits: Any, second_logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
-    """Bootstrap intervals of first − second, two models on the same samples: each resample draws the same for both."""
+    """Paired bootstrap intervals of first − second, for two models on the same samples.
+
+    Args:
+        first_logits: (n, classes) of the candidate.
+        second_logits: (n, classes) of the baseline.
+        labels: (n,).
+        **options: as in `intervals`.
+
+    Returns:
+        (low, high) of the difference, by metric.
+
+    >>> logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]] * 50), torch.tensor([0, 1, 1] * 50)
+    >>> low, high = difference_intervals(logits / 2, logits, labels, metrics=["loss"], resamples=500)["loss"]
+    >>> low < high
+    True
+    """
     pair = [_Samples.of_logits(logits, labels) for logits in (first_logits, second_logits)]
     return bca_intervals(pair, **options)
 
@@ -69,7 +88,7 @@ def difference_intervals(first_logits: Any, second_logits: Any, labels: Any, **o
 def difference_intervals_probabilities(
     first_probabilities: Any, second_probabilities: Any, labels: Any, **options: Any
 ) -> dict[str, Interval]:
-    """`difference_intervals` for probabilities."""
+    """`difference_intervals` for probabilities (n, classes). The same arguments and result otherwise."""
     pair = [_Samples.of_probabilities(values, labels) for values in (first_probabilities, second_probabilities)]
     return bca_intervals(pair, **options)
 
@@ -84,9 +103,9 @@ def bca_intervals(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Bias-corrected and accelerated intervals of the metrics of one model, or of the difference between two.
+    """BCa (bias-corrected and accelerated) intervals of one model, or of the difference between two.
 
-    The accuracies of one model have Wilson's.
+    For one model, accuracies have Wilson's interval.
     """
     names = [name for name in checked(metrics) if name in RESAMPLED]
     if whole_number(resamples, "resamples") < 2 or not 0 < level < 1:
@@ -116,7 +135,7 @@ def bca_intervals(
 
 
 class _Samples:
-    """What each sample adds to the sums, so that weighted sums of it are matrix products."""
+    """The contribution of each sample to the sums, so that weighted sums are matrix products."""
 
     def __init__(self, scores: Tensor, labels: Tensor, source: Source) -> None:
         parts = [source(z, y, PAPER, min(TOP_K, scores.shape[1])) for z, y in blocks(scores, labels)]
@@ -136,7 +155,7 @@ class _Samples:
         return torch.cat([getattr(part, name) for part in self.parts]).cpu()
 
     def proportion(self, name: str, level: float) -> Interval:
-        """The Wilson interval of an accuracy in percent; one that holds of every sample by definition is certain."""
+        """The Wilson interval of an accuracy in percent; [100, 100] for top-5 accuracy with at most five classes."""
         if name == "top5_accuracy" and self.classes <= TOP_K:
             return 100.0, 100.0
         hits = self.column(PROPORTIONS[name]).sum().double()
@@ -165,7 +184,7 @@ class _Samples:
 
 
 def _resampled(n: int, resamples: int, seed: int) -> Iterator[Tensor]:
-    """How often each sample is drawn, (n, a few resamples) at a time."""
+    """Resampling counts of each sample, (n, a few resamples) at a time."""
     generator = torch.Generator().manual_seed(seed)
     for few in _portions(resamples, max(1, AT_ONCE // n)):
         drawn = torch.randint(n, (n, few), generator=generator).mul_(few).add_(torch.arange(few))
@@ -173,7 +192,7 @@ def _resampled(n: int, resamples: int, seed: int) -> Iterator[Tensor]:
 
 
 def _jackknifed(n: int, groups: int = 500) -> Iterator[Tensor]:
-    """Weights that leave out one of up to 500 groups of samples each."""
+    """Jackknife weights: each leaves out one of up to 500 groups of samples."""
     member = torch.arange(n).remainder_(groups)
     start = 0
     for few in _portions(min(n, groups), max(1, AT_ONCE // n)):
@@ -192,13 +211,13 @@ def _joined(parts: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _varies(drawn: Tensor, rounding: float) -> bool:
-    """Whether resamples differ by more than rounding. An infinite metric is known to be infinite."""
+    """True if resamples differ by more than rounding, or the metric is infinite."""
     finite = drawn[drawn.isfinite()]
     return math.isinf(rounding) or (len(finite) > 0 and float(finite.max() - finite.min()) > rounding)
 
 
 def _bca(point: float, drawn: Tensor, left_out: Tensor, level: float) -> Interval:
-    """Quantiles of the resampled values, moved by how biased and how skewed they are."""
+    """Quantiles of the resampled values, corrected for bias and skewness."""
     drawn, left_out = drawn[drawn.isfinite()], left_out[left_out.isfinite()]
     if math.isinf(point):
         return point, point

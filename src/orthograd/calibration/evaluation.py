@@ -1,4 +1,4 @@
-"""Evaluate a classifier's predictions, at once or batch by batch."""
+"""Evaluate the predictions of a classifier, at once or in batches."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ TOP_K = 5
 
 
 class Evaluation:
-    """Metrics of predictions that arrive in batches or on several machines.
+    """Metrics of predictions that arrive in batches or on several ranks.
 
-    Memory is a few numbers for each bin (and for each class and bin, for the classwise metrics), whatever the number
-    of samples; only `ece_equal_mass` and `aurc` keep the confidence of every sample, and only if asked for.
+    Args:
+        bins: number of bins, 1 to 1000.
+        metrics: names of metrics, by default all that need constant memory. `CONVENTIONS` describes each.
+
+    Memory is a few numbers per bin (per class and bin for the classwise metrics), for any number of samples. Only
+    `ece_equal_mass` and `aurc` keep the confidence of every sample, and only if requested.
 
     >>> evaluation = Evaluation(metrics=["top1_accuracy", "ece"])
     >>> evaluation.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]))
     >>> evaluation.update(torch.tensor([[2.0, 1.0]]), torch.tensor([1]))
     >>> print(evaluation.compute())
     3 samples, 2 classes, 10 bins
-      top1_accuracy       66.67 %
+      top1_accuracy        66.67%
       ece                  0.1938
     """
 
@@ -40,23 +44,23 @@ class Evaluation:
         self._kept: list[tuple[Tensor, Tensor]] = []
         self._classes = 0
         self._from_logits: bool | None = None
-        self._reduced: set[frozenset[int]] = set()  # ranks whose sums these are
+        self._reduced: set[frozenset[int]] = set()  # ranks that these sums include
 
     @property
     def samples(self) -> int:
-        """How many samples were seen."""
+        """Number of samples so far."""
         return int(self._sums["count"].sum()) if self._sums else 0
 
     def update(self, logits: Any, labels: Any) -> None:
-        """Add a batch of logits (n, classes) and labels (n,)."""
+        """Add a batch of logits (n, classes) and labels (n,). A batch that raises changes nothing."""
         self._add(*checked_logits(logits, labels), source=of_logits)
 
     def update_probabilities(self, probabilities: Any, labels: Any) -> None:
-        """Add a batch of probabilities (n, classes) and labels (n,)."""
+        """Add a batch of probabilities (n, classes) and labels (n,). A batch that raises changes nothing."""
         self._add(*checked_probabilities(probabilities, labels), source=of_probabilities)
 
     def merge(self, other: Evaluation) -> None:
-        """Add what another evaluation has seen: the same counts as one pass, bit for bit."""
+        """Add the samples of another evaluation: the counts equal those of one pass."""
         if not isinstance(other, Evaluation):
             raise TypeError(f"expected an Evaluation, got {type(other).__name__}")
         if (self.bins, self.metrics) != (other.bins, other.metrics):
@@ -64,25 +68,25 @@ class Evaluation:
                 f"expected an evaluation of {self.metrics} in {self.bins} bins, got {other.metrics} in {other.bins}"
             )
         if other is self:
-            raise ValueError("expected another evaluation to merge, got the same one: its samples would count twice")
+            raise ValueError("expected another evaluation to merge, got the same one, whose samples would count twice")
         if other._sums:
             self._expect(other._classes, bool(other._from_logits))
-            apart = {name: value.clone() for name, value in other._sums.items()}  # all_reduce writes into sums
+            apart = {name: value.clone() for name, value in other._sums.items()}  # all_reduce writes in place
             self._keep(apart, other._kept, other._classes, bool(other._from_logits))
             self._reduced |= other._reduced
 
     def all_reduce(self, group: Any = None) -> None:
-        """Merge over the ranks of torch.distributed, each of which has seen a batch; all end with the same sums.
+        """Merge over the ranks of torch.distributed. Every rank needs at least one batch; all end with the same sums.
 
-        Once: reduced again over the same ranks, every sample would count as often as there are ranks, which raises.
+        Call it once. A second call over the same ranks would count samples again, and raises RuntimeError.
         """
         if set(self.metrics).difference(STREAMING):
-            raise ValueError("ece_equal_mass and aurc keep every confidence and are not reduced over ranks: merge()")
+            raise ValueError("ece_equal_mass and aurc keep every confidence and cannot be reduced: use merge()")
         ranks = frozenset(distributed.get_process_group_ranks(group or distributed.group.WORLD))
         if any(len(ranks & before) > 1 for before in self._reduced):
             raise RuntimeError(
-                f"expected one all_reduce over ranks {sorted(ranks)}, got another: these are the sums of several of "
-                "them already, and would count twice. Use a new Evaluation for what comes next, and merge it"
+                f"expected one all_reduce over ranks {sorted(ranks)}, got a second: samples would count twice. "
+                "Use a new Evaluation for further batches, and merge it"
             )
         self._expect_alike(group)
         for value in self._sums.values():
@@ -90,7 +94,7 @@ class Evaluation:
         self._reduced.add(ranks)
 
     def compute(self) -> Metrics:
-        """The metrics of everything seen so far."""
+        """The metrics of all samples so far."""
         self._seen_something()
         values = from_sums(self._sums, self.metrics) | self._from_kept()
         numbers: dict[str, Any] = {name: None if value.isnan() else float(value) for name, value in values.items()}
@@ -104,7 +108,7 @@ class Evaluation:
         )
 
     def reliability(self) -> ReliabilityCurve:
-        """How often predictions of each confidence are right, to be drawn."""
+        """The reliability curve of all samples so far."""
         self._seen_something()
         return ReliabilityCurve.of(bin_sums(self._sums))
 
@@ -120,7 +124,7 @@ class Evaluation:
             sums = added(sums, sums_of(predictions, truth, asked, self.bins))
             if asked.intersection(("ece_equal_mass", "aurc")):
                 kept.append((predictions.confidence, predictions.correct))
-        # Everything is added up before anything is kept, so a refused batch leaves no trace.
+        # Sums are stored only when complete, so that a batch that raises changes nothing.
         if source is of_logits and not _is_finite(sums):
             refuse_broken(scores)
         self._keep(sums, kept, scores.shape[1], source is of_logits)
@@ -140,7 +144,7 @@ class Evaluation:
             raise ValueError("expected either logits or probabilities throughout, got both")
 
     def _expect_alike(self, group: Any) -> None:
-        """All ranks raise, or none: one alone would leave the others waiting for it."""
+        """Raise on all ranks or on none: if one raised alone, the others would wait forever."""
         source = "logits" if self._from_logits else "probabilities"
         description = (
             f"{self._classes} classes from {source}, {self.bins} bins, {', '.join(self.metrics)}" if self._sums else ""
@@ -149,13 +153,13 @@ class Evaluation:
         distributed.all_gather_object(descriptions, description, group=group)
         if "" in descriptions:
             none = [rank for rank, seen in enumerate(descriptions) if not seen]
-            raise ValueError(f"expected every rank to have seen a batch, ranks {none} have seen none")
+            raise ValueError(f"expected a batch on every rank, got none on ranks {none}")
         if len(set(descriptions)) > 1:
-            raise ValueError(f"expected the same on every rank, got {'; '.join(descriptions)}")
+            raise ValueError(f"expected the same settings on every rank, got {'; '.join(descriptions)}")
 
     def _seen_something(self) -> None:
         if not self._sums:
-            raise ValueError("expected at least one batch before the metrics: call update(logits, labels)")
+            raise ValueError("expected at least one batch, got none: call update(logits, labels) first")
 
     def _from_kept(self) -> dict[str, Tensor]:
         if not self._kept:
@@ -170,11 +174,24 @@ class Evaluation:
 
 
 def evaluate(logits: Any, labels: Any, *, bins: int = 10, metrics: Collection[str] = ALL) -> Metrics:
-    """Every metric of the paper, and more, of logits (n, classes) and labels (n,).
+    """Compute the metrics of logits.
+
+    Args:
+        logits: (n, classes), a tensor, an array or anything that torch can convert.
+        labels: (n,), integers from 0 to classes − 1.
+        bins: number of bins, 1 to 1000.
+        metrics: names of metrics; `CONVENTIONS` describes each.
+
+    Returns:
+        The metrics as attributes. ``print`` shows a table; ``as_dict()`` returns plain data.
+
+    Raises:
+        TypeError: for inputs that are not numbers of the expected type.
+        ValueError: for wrong shapes, logits that are not finite, labels out of range, or unknown metrics.
 
     >>> result = evaluate(torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1]))
-    >>> f"{result.top1_accuracy:.1f} % right, but {100 * result.max_softmax:.1f} % sure"
-    '66.7 % right, but 78.1 % sure'
+    >>> f"accuracy {result.top1_accuracy:.1f}%, mean confidence {100 * result.max_softmax:.1f}%"
+    'accuracy 66.7%, mean confidence 78.1%'
     >>> result.conventions["brier"]
     'mean over samples of the sum over classes of (p − one-hot label)²'
     """
@@ -186,13 +203,24 @@ def evaluate(logits: Any, labels: Any, *, bins: int = 10, metrics: Collection[st
 def evaluate_probabilities(
     probabilities: Any, labels: Any, *, bins: int = 10, metrics: Collection[str] = ALL
 ) -> Metrics:
-    """`evaluate` for probabilities (n, classes): logits and what is known of them alone stay unknown."""
+    """Compute the metrics of probabilities (n, classes); those that need logits are None.
+
+    Args:
+        probabilities: (n, classes), from 0 to 1; each row sums to 1 up to rounding.
+        labels: (n,), integers from 0 to classes − 1.
+        bins: number of bins, 1 to 1000.
+        metrics: names of metrics; `CONVENTIONS` describes each.
+
+    >>> result = evaluate_probabilities([[0.8, 0.2], [0.4, 0.6]], [0, 0])
+    >>> result.top1_accuracy, round(result.ece, 4), result.max_logit
+    (50.0, 0.4, None)
+    """
     evaluation = Evaluation(bins=bins, metrics=metrics)
     evaluation.update_probabilities(probabilities, labels)
     return evaluation.compute()
 
 
 def _is_finite(sums: Sums) -> bool:
-    """Whether the sums are numbers: what is broken in a logit is broken in them."""
+    """True if the sums are finite: a logit that is not finite makes a sum that is not."""
     totals = [sums["confidence"].sum(), *(sums[name] for name in MEANS if name in sums)]
     return bool(torch.stack(totals).isfinite().all())

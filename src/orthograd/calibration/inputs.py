@@ -1,4 +1,4 @@
-"""What may be evaluated: every other input raises here, naming what arrived and what was expected."""
+"""Checks of inputs. Each error names the value that was expected and the one that arrived."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import torch
 from torch import Tensor
 
 MOST_BINS = 1000
-"""Beyond it bins are empty on any test set there is, and the memory for what chance makes of them is not."""
+"""More bins would be empty on any test set, and ``ece_by_chance_limit`` would need much memory for them."""
 
 
 class InputWarning(UserWarning):
-    """An input is used as what it was given for, but looks like something else."""
+    """Logits look like probabilities. They are used as logits."""
 
 
 def checked_logits(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    """Logits (n, classes) in floating point and labels (n,) of int64 on the same device.
+    """Checked logits (n, classes) in floating point, and labels (n,) in int64 on the same device.
 
-    Where every row could be probabilities it warns: they are used as logits all the same.
+    Warns if every row could be probabilities; they are still used as logits.
     """
     scores = _matrix(logits, "logits")
     truth = _checked_labels(labels, scores)
     if look_like_probabilities(scores):
         warnings.warn(
-            "every row of these logits lies in [0, 1] and sums to 1, as probabilities do; if they are probabilities, "
-            "evaluate them as such (evaluate_probabilities, update_probabilities …) and fit calibrators to their log",
+            "every row of these logits lies in [0, 1] and sums to 1: if they are probabilities, use "
+            "evaluate_probabilities or update_probabilities, and fit calibrators to their logarithm",
             InputWarning,
             stacklevel=_callers_level(),
         )
@@ -36,12 +36,12 @@ def checked_logits(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
 
 
 def look_like_probabilities(scores: Tensor) -> bool:
-    """Whether every row lies in [0, 1] and sums to 1, up to rounding.
+    """True if every row lies in [0, 1] and sums to 1, up to rounding.
 
     >>> look_like_probabilities(torch.tensor([[0.25, 0.75], [1.0, 0.0]]))
     True
     """
-    for rows in (scores[:1], scores):  # of logits one row tells enough
+    for rows in (scores[:1], scores):  # for logits the first row is usually enough
         low, high = (float(value) for value in rows.aminmax())
         if not (_is_within(low, high, scores.dtype) and float(_off(rows).max()) <= _tolerance(scores.dtype)):
             return False
@@ -49,10 +49,10 @@ def look_like_probabilities(scores: Tensor) -> bool:
 
 
 def checked_probabilities(probabilities: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    """Probabilities (n, classes), from 0 to 1 and with rows that sum to 1, and labels (n,) as above.
+    """Checked probabilities (n, classes) and labels (n,).
 
-    Rows may sum to 1 ± 1e-3, since printed numbers are rounded (in half precision 1 ± 8 eps). A number that rounding
-    took past 0 or 1, by 1e-6 at most (in half precision 2 eps), becomes 0 or 1.
+    Rows must sum to 1 ± 1e-3 (in half precision 1 ± 8 eps), since printed numbers are rounded. Values outside [0, 1] by
+    at most 1e-6 (in half precision 2 eps) are clamped.
     """
     scores = _matrix(probabilities, "probabilities")
     low, high = (float(value) for value in scores.aminmax())
@@ -71,7 +71,7 @@ def checked_probabilities(probabilities: Any, labels: Any) -> tuple[Tensor, Tens
 
 
 def checked_bins(bins: Any) -> int:
-    """The number of bins, a whole number from 1 to 1000.
+    """The number of bins, an integer from 1 to 1000.
 
     >>> checked_bins(15)
     15
@@ -85,18 +85,18 @@ def checked_bins(bins: Any) -> int:
 
 
 def whole_number(value: Any, name: str) -> int:
-    """An int; one that numpy or torch made is welcome, 10.0 is not."""
+    """The value as int. Integers of numpy and torch are accepted, 10.0 is not."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"expected {name} as a whole number, got {value!r}")
+        raise TypeError(f"expected {name} as an integer, got {value!r}")
     return number
 
 
 def refuse_broken(logits: Tensor) -> None:
-    """Say what is wrong with logits that made a sum infinite or NaN."""
+    """Raise ValueError for logits that made a sum infinite or NaN."""
     broken = logits.isfinite().logical_not().nonzero()
     if len(broken):
         row, column = broken[0].tolist()
@@ -105,11 +105,11 @@ def refuse_broken(logits: Tensor) -> None:
             f"({len(broken)} of {logits.numel()} are not finite)"
         )
     widest = float(logits.abs().max())
-    raise ValueError(f"expected logits whose squares {logits.dtype} can hold, got one of size {widest:g}")
+    raise ValueError(f"expected logits whose squares fit {logits.dtype}, got one of size {widest:g}")
 
 
 def computing_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Half precision is computed in float32, everything else as it comes."""
+    """The dtype for computations: float32 for half precision, otherwise the same."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -118,30 +118,27 @@ def _accurate(dtype: torch.dtype) -> torch.dtype:
 
 
 def _tolerance(dtype: torch.dtype) -> float:
-    """How far from 1 a row of probabilities may sum: printed and half-precision numbers are rounded."""
+    """Largest error in the sum of a row of probabilities."""
     return max(1e-3, 8 * torch.finfo(dtype).eps)
 
 
 def _off(scores: Tensor) -> Tensor:
-    """How far from 1 each row sums."""
+    """|sum − 1| of each row."""
     return (scores.sum(1, dtype=_accurate(scores.dtype)) - 1).abs()
 
 
 def _past(dtype: torch.dtype) -> float:
-    """How far rounding may take a probability past 0 or 1."""
+    """Largest distance of a probability from [0, 1]."""
     return max(1e-6, 2 * torch.finfo(dtype).eps)
 
 
 def _is_within(low: float, high: float, dtype: torch.dtype) -> bool:
-    """Whether numbers lie in [0, 1] up to rounding."""
+    """True if the range lies in [0, 1] up to rounding."""
     return low >= -_past(dtype) and high <= 1 + _past(dtype)
 
 
 def _callers_level() -> int:
-    """The stack level of the first caller outside this package, for a function that warns.
-
-    Calls come here by different ways, some of which wind through torch.
-    """
+    """The stack level of the first caller outside this package and torch, for a warning."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("orthograd", "torch"):
         level, frame = level + 1, frame.f_back
@@ -149,26 +146,26 @@ def _callers_level() -> int:
 
 
 def _tensor(values: Any, name: str) -> Tensor:
-    """The values of anything that torch can read, by position."""
+    """The values as a tensor, from anything that torch can convert."""
     if hasattr(values, "columns"):
         raise TypeError(
-            f"expected {name} as an array or tensor, got a {type(values).__name__}, whose columns and rows have names: "
-            "choose the columns, in the order of the classes, and pass .to_numpy()"
+            f"expected {name} as an array or tensor, got a {type(values).__name__} with named columns: "
+            "select the columns in the order of the classes, and pass .to_numpy()"
         )
     if hasattr(values, "filled"):
-        raise TypeError(f"expected {name} without a mask, got a {type(values).__name__}: leave out what it masks")
+        raise TypeError(f"expected {name} without a mask, got a {type(values).__name__}: remove the masked samples")
     tensor = _read(values, name)
     if tensor.layout != torch.strided:
-        raise TypeError(f"expected {name} as an array or tensor that is stored whole, got {tensor.layout}: .to_dense()")
+        raise TypeError(f"expected {name} as a dense tensor, got {tensor.layout}: call .to_dense()")
     return tensor
 
 
 def _read(values: Any, name: str) -> Tensor:
     try:
         if hasattr(values, "to_numpy"):
-            values = values.to_numpy().copy()  # what belongs to a series may not be written to, of which torch warns
+            values = values.to_numpy().copy()  # a copy, because torch warns of arrays that are not writable
         if not getattr(getattr(values, "dtype", None), "isnative", True):
-            values = values.astype(values.dtype.newbyteorder("="))  # torch knows this byte order alone
+            values = values.astype(values.dtype.newbyteorder("="))  # torch supports only the native byte order
         return torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
@@ -186,19 +183,19 @@ def _matrix(values: Any, name: str) -> Tensor:
     if len(scores) == 0:
         raise ValueError(f"expected at least one sample, got {name} {tuple(scores.shape)}")
     if scores.shape[1] < 2:
-        raise ValueError(f"expected at least two classes, got {name} {tuple(scores.shape)}; for one score s: [0, s]")
-    return scores.cpu() if scores.device.type == "mps" else scores  # no float64 there, which the sums need
+        raise ValueError(f"expected at least two classes, got {name} {tuple(scores.shape)}; for a score s: [0, s]")
+    return scores.cpu() if scores.device.type == "mps" else scores  # MPS has no float64, which the sums need
 
 
 def _checked_labels(labels: Any, scores: Tensor) -> Tensor:
     truth = _tensor(labels, "labels").to(scores.device)
     if truth.is_floating_point() or truth.is_complex() or truth.dtype == torch.bool:
-        raise TypeError(f"expected labels as whole numbers, got {truth.dtype}")
+        raise TypeError(f"expected labels as integers, got {truth.dtype}")
     if truth.ndim != 1:
         raise ValueError(f"expected labels (n,), got {tuple(truth.shape)}")
     if len(truth) != len(scores):
         raise ValueError(f"expected a label for each of {len(scores)} samples, got {len(truth)}")
-    numbers = truth.long()  # torch can hold unsigned numbers, but hardly compute with them
+    numbers = truth.long()  # torch has few operations for unsigned integers
     low, high = (int(value) for value in numbers.aminmax())
     if low < 0 or high >= scores.shape[1]:
         row = int((numbers == (low if low < 0 else high)).nonzero()[0])

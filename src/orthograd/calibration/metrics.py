@@ -1,6 +1,6 @@
-"""What each metric means, and the result of an evaluation.
+"""The convention of each metric, and the result of an evaluation.
 
-The same name means different things elsewhere, so every number carries its convention.
+Libraries define metrics of the same name differently, so every number carries its convention.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Direction = Literal["lower", "higher"]
 
 @dataclass(frozen=True)
 class Convention:
-    """A metric's definition in words, its unit, which way is better (None: neither by itself), and how to print it."""
+    """Definition, unit and number format of a metric, and the direction that is better (None: neither)."""
 
     definition: str
     better: Direction | None
     unit: str = ""
     digits: int = 4
     needs_logits: bool = False
-    needs_every_confidence: bool = False  # so its memory grows with the number of samples
+    needs_every_confidence: bool = False  # memory grows with the number of samples
 
 
 _GAP = "|accuracy − mean confidence| of the predicted class"
@@ -46,11 +46,11 @@ CONVENTIONS = {
     "ece_by_chance": Convention(
         "expected ECE of a perfectly calibrated model with these confidences and this many samples", None
     ),
-    "ece_by_chance_limit": Convention("what the ECE of such a model stays under in 95 % of test sets", None),
+    "ece_by_chance_limit": Convention("upper limit of the ECE of such a model in 95% of test sets", None),
     "ece_l2": Convention(f"root of the mean over samples of the squared {_GAP}, in {_BINS}", "lower"),
     "ece_debiased": Convention(
-        "as ece_l2, less what sampling alone adds to each square: accuracy (1 − accuracy) / (count − 1); "
-        "zero where that leaves nothing",
+        "ece_l2 with the sampling variance accuracy (1 − accuracy) / (count − 1) subtracted from each square; "
+        "zero if the rest is negative",
         "lower",
     ),
     "mce": Convention(f"largest {_GAP}, in {_BINS}", "lower"),
@@ -60,8 +60,10 @@ CONVENTIONS = {
     "brier_reliability": Convention(
         f"sum over classes of the mean squared gap between p(class) and its frequency, in {_BINS}", "lower"
     ),
-    "brier_resolution": Convention("reliability + uncertainty − brier: what telling samples apart gains", "higher"),
-    "brier_uncertainty": Convention("Σ f (1 − f) over the class frequencies f: the score of knowing only f", None),
+    "brier_resolution": Convention("reliability + uncertainty − brier: the gain from telling samples apart", "higher"),
+    "brier_uncertainty": Convention(
+        "Σ f (1 − f) over the class frequencies f: the score of a model that predicts f", None
+    ),
     "smooth_ece": Convention(
         "integral of the Gaussian-smoothed residual, confidence − correctness, at the width that equals it", "lower"
     ),
@@ -71,7 +73,7 @@ CONVENTIONS = {
         needs_every_confidence=True,
     ),
     "aurc": Convention(
-        "mean over coverages of the error rate among the most confident; equal confidences in any order",
+        "mean over coverages of the error rate among the most confident samples; equal confidences share their rate",
         "lower",
         needs_every_confidence=True,
     ),
@@ -85,23 +87,23 @@ PAPER = ALL[: ALL.index("ece_by_chance")]
 """The metrics of the paper's tables."""
 
 CLASSWISE = ("ece_classwise", "brier_reliability", "brier_resolution", "brier_uncertainty")
-"""Metrics that look at every class of every sample."""
+"""Metrics that use the probability of every class."""
 
 
 def checked(metrics: Iterable[str]) -> tuple[str, ...]:
-    """Known metric names in the order of the table; anything else raises."""
+    """The metric names in the order of `CONVENTIONS`. Raises for unknown names."""
     if isinstance(metrics, str):
         raise TypeError(f"expected a collection of metric names, got the single string {metrics!r}")
     names: Collection[str] = list(metrics)
     unknown = [name for name in names if name not in CONVENTIONS]
     if unknown or not names:
-        raise ValueError(f"expected metrics among {', '.join(ALL)}; got {', '.join(unknown) or 'none'}")
+        raise ValueError(f"expected metrics among {', '.join(ALL)}, got {', '.join(unknown) or 'none'}")
     return tuple(name for name in ALL if name in names)
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Every metric by its name. None is a number that was not asked for, or that these samples do not define."""
+    """Metrics by name. None: not requested, or not defined for these samples."""
 
     samples: int
     classes: int
@@ -136,16 +138,16 @@ class Metrics:
 
     @property
     def conventions(self) -> dict[str, str]:
-        """What each number means here, with the bins and the k that were used."""
+        """The definition of each metric, with the bins and the k that were used."""
         k = min(5, self.classes)
         return {name: CONVENTIONS[name].definition.format(bins=self.bins, k=k) for name in self.asked}
 
     def as_row(self) -> dict[str, float | None]:
-        """The numbers alone, by name: a row of a table."""
+        """The values by name."""
         return {name: getattr(self, name) for name in self.asked}
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data for JSON, which knows no infinity: that is the string "inf"."""
+        """All values and settings as plain data for JSON; infinity is the string "inf"."""
         return {
             "samples": self.samples,
             "classes": self.classes,
@@ -158,14 +160,15 @@ class Metrics:
         }
 
     def formatted(self, name: str) -> str:
-        """One number as people read it: "75.18 %", "0.1680", "undefined"."""
+        """One value as text: "75.18%", "0.1680 nats", "undefined"."""
         value, convention = getattr(self, name), CONVENTIONS[name]
         if value is None:
             return "needs logits" if convention.needs_logits and not self.from_logits else "undefined"
-        return f"{value:.{convention.digits}f} {convention.unit}".rstrip()
+        space = "" if convention.unit in ("", "%") else " "
+        return f"{value:.{convention.digits}f}{space}{convention.unit}"
 
     def formatted_interval(self, name: str) -> str:
-        """The interval of a number, or nothing where there is none."""
+        """The interval of a value as text; empty if it has none."""
         if name not in self.intervals:
             return ""
         low, high = self.intervals[name]

@@ -1,7 +1,7 @@
-"""What each prediction says of itself: confidence, loss, entropy …, in one pass over blocks that stay in the cache.
+"""Values per prediction (confidence, loss, entropy …), in one pass over blocks that stay in the cache.
 
-Written by hand because whole-tensor operations take twice as long: here samples lie along the last dimension, so that
-every operation is a straight run through memory.
+Whole-tensor operations take twice as long. Here samples are along the last dimension, so that every operation reads
+memory in order.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor
 from .inputs import computing_dtype
 
 MANY_CLASSES = 64
-"""From here on a row is long enough to be summed where it lies."""
+"""From this many classes on, rows are summed without a transposition."""
 
 BLOCK = {"cpu": 1 << 20, "cuda": 1 << 25}
-"""Elements: on a CPU as many as its cache holds, on a GPU as many as keep it busy."""
+"""Elements per block: as many as fit the cache of a CPU, or keep a GPU busy."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """One number for each sample; None where nobody asked, or where probabilities cannot tell."""
+    """One value per sample. None: not requested, or not defined for probabilities."""
 
     confidence: Tensor
     correct: Tensor
@@ -37,17 +37,17 @@ class Predictions:
 
 
 Source = Callable[[Tensor, Tensor, Collection[str], int], Predictions]
-"""Makes predictions of a block of scores and labels: those asked for, with k for the top-k accuracy."""
+"""Computes predictions from scores, labels, the requested metrics, and k for the top-k accuracy."""
 
 
 def blocks(scores: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pieces that fit the cache of a CPU, or that fill a GPU without filling its memory."""
+    """Blocks of samples that fit the cache of a CPU, or keep a GPU busy."""
     rows = max(1, BLOCK.get(scores.device.type, BLOCK["cpu"]) // scores.shape[1])
     yield from zip(scores.split(rows), labels.split(rows), strict=True)
 
 
 def of_logits(logits: Tensor, labels: Tensor, asked: Collection[str], k: int) -> Predictions:
-    """Every number from logits z, by d = z − max z and s = Σ eᵈ.
+    """Predictions from logits z, with d = z − max z and s = Σ eᵈ.
 
     confidence 1/s, loss log s − d_y, entropy log s − Σ eᵈ d / s, Brier score Σ e²ᵈ / s² − 2 e^(d_y) / s + 1.
     """
@@ -58,7 +58,7 @@ def of_logits(logits: Tensor, labels: Tensor, asked: Collection[str], k: int) ->
     own = d.gather(0, labels[None])[0]
     in_top_k = _in_top(k, d, own, labels) if "top5_accuracy" in asked else None
     variance = _variance(d) if "logit_variance" in asked else None
-    e = d.exp()  # not the faster exp2, whose last digit depends on where in memory a number lies
+    e = d.exp()  # not the faster exp2, whose last digit depends on the memory address
     square, weighted = _total(e * e), _total(torch.mul(e, d, out=d))
     probabilities = e.clone() if "ece_classwise" in asked else None
     s = _total(e)
@@ -77,7 +77,7 @@ def of_logits(logits: Tensor, labels: Tensor, asked: Collection[str], k: int) ->
 
 
 def of_probabilities(probabilities: Tensor, labels: Tensor, asked: Collection[str], k: int) -> Predictions:
-    """The same from probabilities; the loss is infinite where the truth was given none."""
+    """Predictions from probabilities; the loss is infinite where the label has probability zero."""
     p = _columns(probabilities, torch.abs)
     own = p.gather(0, labels[None])[0]
     confidence = p.amax(0)
@@ -95,7 +95,7 @@ def of_probabilities(probabilities: Tensor, labels: Tensor, asked: Collection[st
 
 
 def _columns(scores: Tensor, operation: Callable[..., Tensor]) -> Tensor:
-    """The operation of scores as (classes, n). Any operation at all transposes faster here than a copy does."""
+    """The result of an operation on the scores, as (classes, n). An operation transposes faster than a copy."""
     n, classes = scores.shape
     wide = scores.to(computing_dtype(scores.dtype))
     rows_stay = classes >= MANY_CLASSES and scores.device.type == "cpu"
@@ -106,8 +106,8 @@ def _columns(scores: Tensor, operation: Callable[..., Tensor]) -> Tensor:
 def _total(values: Tensor) -> Tensor:
     """Σ over the classes; it may use up `values`.
 
-    A plain sum may add in another order at the end of a block than within it, and then a prediction would depend on
-    its neighbours. Folding halves onto each other adds in one order everywhere.
+    A plain sum can use another order at the end of a block, and a prediction would depend on its neighbors. Adding
+    halves onto each other has one order everywhere.
     """
     rows = len(values)
     while rows > 1:
@@ -118,9 +118,9 @@ def _total(values: Tensor) -> Tensor:
 
 
 def _is_first(leads: Tensor, confidence: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
-    """Whether the label is the prediction: the first of the classes with the highest score.
+    """True where the label is the prediction: the first of the classes with the highest score.
 
-    Classes can only share the lead where the confidence is one half or less; only those samples are looked at again.
+    Ties are possible only at a confidence of at most one half, so only those samples are checked again.
     """
     doubtful = (leads & (confidence <= 0.501)).nonzero()[:, 0]
     leads[doubtful] = scores[doubtful].argmax(1) == labels[doubtful]
@@ -128,9 +128,9 @@ def _is_first(leads: Tensor, confidence: Tensor, scores: Tensor, labels: Tensor)
 
 
 def _in_top(k: int, scores: Tensor, own: Tensor, labels: Tensor) -> Tensor:
-    """Whether the label is among the k highest scores; of equal scores those of the first classes lead."""
+    """True where the label is among the k highest scores; ties go to the lower class number."""
     inside = _total(torch.ge(scores, own, out=torch.empty_like(scores))) <= k
-    doubtful = (~inside).nonzero()[:, 0]  # outside, unless it only shares its place
+    doubtful = (~inside).nonzero()[:, 0]  # outside, unless there is a tie
     columns, score, truth = scores[:, doubtful], own[doubtful], labels[doubtful]
     earlier = torch.arange(len(scores), device=scores.device)[:, None] < truth
     inside[doubtful] = ((columns > score) | ((columns == score) & earlier)).sum(0) < k

@@ -1,4 +1,4 @@
-"""Reliability curves: how often predictions of a given confidence are right. `orthograd.figures` draws them."""
+"""Reliability curves: the accuracy of predictions by confidence. `orthograd.figures` draws them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ from . import binned
 from .sums import BinSums
 
 PER_BIN = ("share", "confidence", "accuracy", "low", "high")
-"""What a curve has for each bin."""
+"""Attributes with one value per bin."""
 
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
-    """What a reliability diagram shows; tensors hold a number for each bin, NaN where the bin is empty.
+    """The data of a reliability diagram. Tensors hold one value per bin, NaN for an empty bin.
 
+    ``share`` is the share of samples in the bin, ``confidence`` their mean confidence, ``accuracy`` their accuracy.
     ``low`` and ``high`` bound the accuracy; ``band`` says how.
+
+    >>> from orthograd.calibration import Evaluation
+    >>> evaluation = Evaluation(bins=2)
+    >>> evaluation.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+    >>> evaluation.reliability().accuracy
+    tensor([   nan, 0.5000], dtype=torch.float64)
     """
 
     share: Tensor
@@ -40,16 +47,16 @@ class ReliabilityCurve:
 
     @property
     def edges(self) -> Tensor:
-        """Where bins begin and end."""
+        """The edges of the bins."""
         return torch.linspace(0, 1, len(self.share) + 1, dtype=torch.float64)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data for JSON, which has no NaN: empty bins are None."""
+        """The curve as plain data for JSON; empty bins are None."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ReliabilityCurve:
-        """The curve that gave this data, bit for bit; anything missing or unknown raises."""
+        """The curve from the data of `as_dict`, exactly. Raises ValueError for missing or unknown entries."""
         names = [field.name for field in fields(cls)]
         if set(data) != set(names):
             raise ValueError(f"expected a curve of {', '.join(names)}, got {', '.join(data)}")
@@ -63,7 +70,7 @@ class ReliabilityCurve:
 
     @classmethod
     def of(cls, sums: BinSums) -> ReliabilityCurve:
-        """The curve of one model, with the 95 % Wilson interval of each bin's accuracy."""
+        """The curve of one model, with the 95% Wilson interval of each bin's accuracy."""
         count, hits, confidence, variance = (
             values.double().cpu() for values in (sums.count, sums.hits, sums.confidence, sums.variance)
         )
@@ -77,7 +84,7 @@ class ReliabilityCurve:
             accuracy=hits / safe,
             low=low,
             high=high,
-            band="95 % interval of a bin's accuracy",
+            band="95% interval of a bin's accuracy",
             top1_accuracy=100 * float(hits.sum()) / n,
             mean_confidence=float(confidence.sum()) / n,
             ece=float(binned.ece(count, hits, confidence)),
@@ -88,14 +95,21 @@ class ReliabilityCurve:
 
 
 def average(curves: Sequence[ReliabilityCurve]) -> ReliabilityCurve:
-    """The mean over runs, bin by bin over the runs that fill it, with a band of one standard deviation over them.
+    """The mean curve over runs, with a band of one standard deviation.
 
-    A bin that fewer than half of the runs fill is left empty: it would show the luck of a few samples.
+    Each bin is averaged over the runs that have samples in it. A bin that is empty in more than half of the runs is
+    left empty.
+
+    Args:
+        curves: one curve per run, all with the same number of bins.
+
+    Raises:
+        ValueError: for no curves, different numbers of bins, or curves that are averages already.
     """
     if not curves:
         raise ValueError("expected at least one curve to average, got none")
     if len({len(curve.share) for curve in curves}) > 1:
-        raise ValueError(f"expected curves of as many bins each, got {[len(curve.share) for curve in curves]}")
+        raise ValueError(f"expected curves with the same number of bins, got {[len(curve.share) for curve in curves]}")
     if len(curves) == 1:
         return curves[0]
     if any(curve.runs > 1 for curve in curves):
@@ -127,21 +141,21 @@ def average(curves: Sequence[ReliabilityCurve]) -> ReliabilityCurve:
 
 
 def wilson(hits: Tensor, count: Tensor, z: float = 1.959963984540054) -> tuple[Tensor, Tensor]:
-    """The Wilson score interval of a proportion: it stays within 0 and 1 and works at both ends.
+    """The Wilson score interval of a proportion. It lies in [0, 1] and is valid at both ends.
 
     >>> low, high = wilson(torch.tensor(9.0), torch.tensor(10.0))
     >>> f"{low:.3f} {high:.3f}"
     '0.596 0.982'
     """
     share = hits / count
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    center = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * (share * (1 - share) / count + (z / (2 * count)).square()).sqrt()
-    # Rounding must not put the share itself outside.
-    return torch.minimum(centre - half, share).clamp_min(0), torch.maximum(centre + half, share).clamp_max(1)
+    # Rounding must not exclude the share itself.
+    return torch.minimum(center - half, share).clamp_min(0), torch.maximum(center + half, share).clamp_max(1)
 
 
 def _deviation(values: Tensor) -> Tensor:
-    """Standard deviation over the first dimension, unbiased, of what is not NaN; zero where that is one value."""
+    """Unbiased standard deviation over the first dimension, ignoring NaN; zero for a single value."""
     known = values.isnan().logical_not()
     squares = (values - values.nanmean(0)).square().nansum(0)
     freedom = known.sum(0) - 1

@@ -1,7 +1,7 @@
-"""What an evaluation adds up, int64 counts and float64 sums for each bin, and the metrics of these sums.
+"""The sufficient statistics of an evaluation, int64 counts and float64 sums per bin, and the metrics from them.
 
-Sums of two parts add to the sums of the whole, so batches, ranks and bootstrap resamples are all treated alike. Sums
-may have leading dimensions, so that many resamples are evaluated at once.
+Sums are additive, so batches, ranks and bootstrap resamples are treated alike. They may have leading dimensions, to
+evaluate many resamples at once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .predictions import Predictions
 Sums = dict[str, Tensor]
 
 MEANS = ("loss", "brier", "entropy", "max_logit", "logit_variance")
-"""Metrics that are the mean of a number that each sample has."""
+"""Metrics that are the mean of a value per sample."""
 
 
 def sums_of(predictions: Predictions, labels: Tensor, asked: Collection[str], bins: int) -> Sums:
     """The sums of one block of predictions."""
     confidence, correct = predictions.confidence, predictions.correct
-    # Bin b holds the samples that were wrong, bin b + bins those that were right.
+    # Cell b holds the wrong samples of bin b, cell b + bins the correct ones.
     cell = binned.bin_of(confidence, bins).add_(correct, alpha=bins)
     wide = confidence.double()
     sums = {
@@ -48,7 +48,7 @@ def sums_of(predictions: Predictions, labels: Tensor, asked: Collection[str], bi
 def _classwise_sums(probabilities: Tensor, labels: Tensor, bins: int) -> Sums:
     """Count, hits and probability of every class (rows) in every bin.
 
-    Most probabilities are small and lie in the first bin, which gets what the others leave of the totals.
+    Most probabilities are small and fall into the first bin, which is computed as the total minus the other bins.
     """
     classes, n = probabilities.shape
     row, sample = (probabilities > 1 / bins * (1 - 1e-3)).nonzero(as_tuple=True)
@@ -64,7 +64,7 @@ def _classwise_sums(probabilities: Tensor, labels: Tensor, bins: int) -> Sums:
 
 
 def added(left: Sums, right: Sums) -> Sums:
-    """The sums of both together."""
+    """The sums of two parts together."""
     return {name: left[name] + right[name] for name in left} if left else right
 
 
@@ -75,7 +75,7 @@ def _added(cell: Tensor, values: Tensor, cells: int) -> Tensor:
 
 @dataclass(frozen=True)
 class BinSums:
-    """For each bin: samples, hits among them, Σ confidence, and Σ c (1 − c), the variance that hits should have."""
+    """Per bin: samples, hits, Σ confidence, and Σ c (1 − c), the variance of the hits of a calibrated model."""
 
     count: Tensor
     hits: Tensor
@@ -84,15 +84,15 @@ class BinSums:
 
 
 def bin_sums(sums: Sums) -> BinSums:
-    """The sums of each bin, wrong and right samples together."""
+    """The sums of each bin, over wrong and correct samples."""
     count, confidence, square = (_by_outcome(sums[name]) for name in ("count", "confidence", "confidence_square"))
     total = confidence.sum(-2)
     return BinSums(count.sum(-2), count[..., 1, :], total, (total - square.sum(-2)).clamp_min(0))
 
 
 def from_sums(sums: Sums, asked: Collection[str]) -> dict[str, Tensor]:
-    """Every metric that was asked for and that these sums can tell; NaN where it is undefined."""
-    sums = {name: value.double() for name, value in sums.items()}  # torch divides whole numbers in float32
+    """The requested metrics that these sums determine; NaN where a metric is undefined."""
+    sums = {name: value.double() for name, value in sums.items()}  # torch divides integers in float32
     bins = bin_sums(sums)
     top_label = (bins.count, bins.hits, bins.confidence)
     n = bins.count.sum(-1)
@@ -125,20 +125,20 @@ def _classwise(sums: Sums, brier: Tensor) -> dict[str, Tensor]:
     return {
         "ece_classwise": binned.classwise(count, hits, confidence),
         "brier_reliability": reliability,
-        # Within a bin probabilities still differ; what that gains or costs belongs to resolution, so that
-        # brier = reliability − resolution + uncertainty holds to the last digit.
+        # Probabilities differ within a bin. That part counts as resolution, so that
+        # brier = reliability − resolution + uncertainty holds exactly.
         "brier_resolution": reliability + uncertainty - brier,
         "brier_uncertainty": uncertainty,
     }
 
 
 def _correlation(sums: Sums) -> Tensor:
-    """cov(c, a) / √(var c · var a) over the samples, c being confidence and a correctness."""
+    """cov(c, a) / √(var c · var a) over the samples, with confidence c and correctness a."""
     count, confidence = (_by_outcome(sums[name]).sum(-1) for name in ("count", "confidence"))
     n = count.sum(-1)
     accuracy, mean = count[..., 1] / n, confidence.sum(-1) / n
     variance = sums["confidence_square"].sum(-1) / n - mean.square()
-    # Confidences that differ by less than float32 can tell do not vary.
+    # Below the resolution of float32, confidences count as constant.
     variance = torch.where(variance > 1e-14, variance, torch.nan)
     covariance = confidence[..., 1] / n - mean * accuracy
     spread = torch.where((accuracy > 0) & (accuracy < 1), accuracy * (1 - accuracy), torch.nan)
@@ -150,5 +150,5 @@ def _scalar(value: float) -> Tensor:
 
 
 def _by_outcome(values: Tensor) -> Tensor:
-    """(…, 2 · bins) as (…, 2, bins): wrong samples first, then right ones."""
+    """(…, 2 · bins) as (…, 2, bins): wrong samples first, then correct ones."""
     return values.view(*values.shape[:-1], 2, values.shape[-1] // 2)

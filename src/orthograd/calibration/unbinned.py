@@ -1,7 +1,7 @@
-"""Errors without bins: the smooth calibration error, and the error rate when the least confident are left out.
+"""Metrics without bins: the smooth calibration error, and the risk–coverage curve with its area.
 
-The smooth error has no jumps where a confidence crosses an edge. Its residuals are spread over a fixed grid, which adds
-up over batches; the smoothing is done once at the end.
+The smooth error is continuous in the confidences. Its residuals are stored on a fixed grid, which is additive over
+batches; the smoothing is done once at the end.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 CELLS = 4096
-"""Narrowest smoothing: four cells, about 0.001."""
+"""Cells of the grid. The narrowest smoothing is four cells, about 0.001."""
 
 
 def on_grid(confidence: Tensor, residual: Tensor) -> Tensor:
-    """CELLS + 1 sums in float64: each residual is shared between the two grid points around its confidence."""
+    """Residuals on CELLS + 1 grid points in float64, each split between the two points next to its confidence."""
     position = confidence.double() * CELLS
-    left = position.floor().clamp_max_(CELLS - 1).nan_to_num_(0.0)  # as an integer NaN is zero on ARM alone
+    left = position.floor().clamp_max_(CELLS - 1).nan_to_num_(0.0)  # only on ARM does NaN become the integer 0
     to_right = residual.double() * (position - left)
     grid = to_right.new_zeros(CELLS + 1)
     grid.index_add_(0, left.long(), residual.double() - to_right)
@@ -30,7 +30,7 @@ def on_grid(confidence: Tensor, residual: Tensor) -> Tensor:
 def smooth_ece(grid: Tensor, samples: int) -> float:
     """The smooth ECE: the σ for which ∫ |mean residual smoothed with a reflected Gaussian of width σ| dt = σ.
 
-    All residuals at one confidence, smoothed, integrate to their mean again, whatever the width:
+    Residuals at a single confidence integrate to their mean at any width:
 
     >>> residual = torch.tensor([0.4, 0.4])
     >>> round(smooth_ece(on_grid(torch.tensor([0.9, 0.9]), residual), 2), 6)
@@ -45,12 +45,12 @@ def smooth_ece(grid: Tensor, samples: int) -> float:
     at_narrowest = _integral(spectrum, narrowest)
     if at_narrowest <= narrowest:
         return at_narrowest
-    # The integral falls as σ grows, and is at most one: there is one point where they meet.
+    # The integral decreases in σ and is at most one, so there is one solution.
     return _zero(lambda sigma: _integral(spectrum, sigma) - sigma, narrowest, 1.0 + 1e-9)
 
 
 def _zero(falling: Callable[[float], float], low: float, high: float, *, precision: float = 1e-13) -> float:
-    """Where a falling function is zero, by false position: whichever end stays twice counts half (Illinois).
+    """The root of a decreasing function, by the Illinois variant of false position.
 
     >>> round(_zero(lambda x: 2 - x * x, 0.0, 2.0), 12)
     1.414213562373
@@ -58,7 +58,7 @@ def _zero(falling: Callable[[float], float], low: float, high: float, *, precisi
     at_low, at_high, moved = falling(low), falling(high), 0
     while high - low > precision:
         secant = (low * at_high - high * at_low) / (at_high - at_low)
-        # Not closer to an end: once that is at the zero, such a step goes past it and brings the other end.
+        # At least half the precision from each end: near the root the step then crosses it and moves the other end.
         middle = min(max(secant, low + precision / 2), high - precision / 2)
         value = falling(middle)
         if value > 0:
@@ -69,12 +69,12 @@ def _zero(falling: Callable[[float], float], low: float, high: float, *, precisi
 
 
 def _spectrum(grid: Tensor) -> Tensor:
-    """Fourier coefficients of the residuals and their mirror image, which is what reflection at 0 and 1 is."""
+    """Fourier coefficients of the residuals with their mirror image, which implements reflection at 0 and 1."""
     mirrored = torch.cat([grid, grid[1:-1].flip(0)])
-    # A residual exactly at an end is its own mirror image: once there, it must count as two halves that meet.
+    # A residual exactly at an end is its own mirror image, so it is counted twice.
     mirrored[0], mirrored[CELLS] = 2 * grid[0], 2 * grid[CELLS]
     frequencies = torch.arange(CELLS + 1, dtype=torch.float64)
-    # Sharing between two grid points is itself a smoothing, by a triangle; it is divided out.
+    # Splitting between two grid points smooths with a triangle, which is divided out.
     triangle = torch.sinc(frequencies / (2 * CELLS)).square()
     spectrum: Tensor = torch.fft.rfft(mirrored)
     return spectrum / triangle
@@ -89,13 +89,19 @@ def _integral(spectrum: Tensor, sigma: float) -> float:
 
 
 def risk_coverage(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
-    """Coverages 1/n … 1 and the error rate among that share of the most confident samples.
+    """The risk–coverage curve: coverages 1/n … 1, and the error rate among that share of most confident samples.
 
     Args:
-        confidence: a number for each sample (n,), in any order.
-        correct: whether each prediction is right, as booleans (n,).
+        confidence: (n,), in any order.
+        correct: (n,), booleans, True for correct predictions.
 
-    Samples of equal confidence could be left out in any order, so each of them counts with the error rate of all.
+    Returns:
+        Coverages and error rates, both (n,) in float64. Samples of equal confidence each count with the mean error
+        rate of all of them.
+
+    Raises:
+        TypeError: if ``correct`` is not boolean.
+        ValueError: for wrong shapes, no samples, or NaN.
 
     >>> risk_coverage(torch.tensor([0.6, 0.8, 0.9]), torch.tensor([False, True, True]))[1]
     tensor([0.0000, 0.0000, 0.3333], dtype=torch.float64)
@@ -111,7 +117,10 @@ def risk_coverage(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
 
 
 def aurc(confidence: Any, correct: Any) -> Tensor:
-    """The area under the risk–coverage curve: its mean over the coverages.
+    """The area under the risk–coverage curve: the mean error rate over all coverages; arguments as in `risk_coverage`.
+
+    >>> aurc(torch.tensor([0.6, 0.8, 0.9]), torch.tensor([False, True, True]))
+    tensor(0.1111, dtype=torch.float64)
 
     Reference: Geifman, Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers", 2019.
     """
@@ -119,8 +128,8 @@ def aurc(confidence: Any, correct: Any) -> Tensor:
 
 
 def _in_order(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """The lowest confidence first."""
-    if bool((confidence[1:] >= confidence[:-1]).all()):  # as an evaluation has them: to look is cheaper than to sort
+    """Both sorted by confidence, lowest first."""
+    if bool((confidence[1:] >= confidence[:-1]).all()):  # often sorted already
         return confidence, correct
     order = confidence.argsort()
     return confidence[order], correct[order]
@@ -135,7 +144,5 @@ def _checked(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
     if correct.dtype != torch.bool:
         raise TypeError(f"expected correct as booleans, got {correct.dtype}")
     if bool(confidence.isnan().any()):
-        raise ValueError(
-            f"expected confidences that are numbers, got nan in row {int(confidence.isnan().nonzero()[0])}"
-        )
+        raise ValueError(f"expected confidences without NaN, got nan in row {int(confidence.isnan().nonzero()[0])}")
     return confidence, correct

@@ -1,4 +1,4 @@
-"""Where ⊥Grad acts in a network, and why not elsewhere: measured on one batch, or along a training."""
+"""Measures where ⊥Grad acts in a network, and why: on one batch, or during training."""
 
 from .one_batch import diagnose
 from .recorder import Recorder

@@ -1,4 +1,4 @@
-"""What ⊥Grad would do to each parameter, and how much of the gradient's energy it would take."""
+"""The effect of ⊥Grad on each parameter, and the share of the gradient's energy that it removes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from ..engine.sharded import is_dtensor
 from ..options import Options
 from ..partition import Partition, Where
 from ..projection import as_real, rounding_of
+from .result import UNUSED
 from .scaling import ORTHOGONAL
 
-# cos² up to which a gradient has no radial part worth the name.
+# cos² up to which the radial part of a gradient is negligible.
 NEGLIGIBLE = ORTHOGONAL**2
 
 
 class Angle(NamedTuple):
-    """A gradient and a weight as plain numbers; the cosine is NaN where one of them is zero."""
+    """Norms of a gradient and a weight, and the cosine between them, NaN if one of them is zero."""
 
     weight_norm: float
     gradient_norm: float
@@ -30,7 +31,7 @@ class Angle(NamedTuple):
 
     @classmethod
     def of_moments(cls, square: float, coefficient: float, residual: float) -> Angle:
-        """From B = ‖w‖², c = ⟨g, w⟩ / B and R = ‖g − c w‖².
+        """The angle from B = ‖w‖², c = ⟨g, w⟩ / B and R = ‖g − c w‖².
 
         >>> Angle.of_moments(4.0, 2.0, 9.0)
         Angle(weight_norm=2.0, gradient_norm=5.0, cosine=0.8)
@@ -41,7 +42,7 @@ class Angle(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """A parameter with its gradient: the angle between them, what is removed of ‖g‖², and whether nothing is left."""
+    """The angle of a parameter and its gradient, the part of ‖g‖² that ⊥Grad removes, and True if nothing is left."""
 
     angle: Angle
     removed_energy: float
@@ -49,18 +50,18 @@ class Measurement(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What ⊥Grad does to a parameter, and why."""
+    """The action of ⊥Grad on a parameter (act, leave or freeze), and the reason."""
 
     action: str
     reason: str
 
 
 Gradients = Mapping[str, tuple[Tensor, Tensor]]
-"""Gradient and weight by name, for parameters that have a gradient."""
+"""Gradient and weight by name, for the parameters that have a gradient."""
 
 
 def measurements(gradients: Gradients, options: Options, where: Where | None) -> dict[str, Measurement]:
-    """Of every parameter that has a gradient, by name."""
+    """The measurement of every parameter that has a gradient, by name."""
     tables = _on_cpu({name: moments(*real_pair(*pair)) for name, pair in gradients.items()})
     by_name = {name: Measurement(Angle.of_moments(*row.tolist()), 0.0, False) for name, row in tables.items()}
     names = {id(weight): name for name, (_, weight) in gradients.items()}
@@ -73,7 +74,7 @@ def measurements(gradients: Gradients, options: Options, where: Where | None) ->
 
 
 def _on_cpu(tables: dict[str, Tensor]) -> dict[str, Tensor]:
-    """All in one transfer: a GPU that is at other work answers late, each time."""
+    """Copy all rows to the CPU in one transfer, because each transfer waits for the GPU."""
     if not tables:
         return {}
     device = next(iter(tables.values())).device
@@ -83,7 +84,7 @@ def _on_cpu(tables: dict[str, Tensor]) -> dict[str, Tensor]:
 def _projected(
     members: list[str], gradients: Gradients, tables: Mapping[str, Tensor], options: Options
 ) -> list[list[float]]:
-    """Removed energy c²B of each member of one vector, and whether all of its g⊥ counts as zero."""
+    """For each member of one vector: the removed energy c²B, and 1 if the whole g⊥ counts as zero."""
     if options.granularity == "row":
         return [_summed(row_moments(*real_pair(*gradients[name])), gradients[name][0].dtype) for name in members]
     common = merged(torch.stack([tables[name] for name in members]))
@@ -100,14 +101,14 @@ def _summed(table: Tensor, dtype: torch.dtype) -> list[float]:
 
 
 def choice(name: str, weight: Tensor, measurement: Measurement | None, options: Options, where: Where | None) -> Choice:
-    """What ⊥Grad does to one parameter; ``measurement`` is None for one without a gradient."""
+    """The action of ⊥Grad on one parameter; ``measurement`` is None for one without a gradient."""
     reason = _reason_to_leave(name, weight, measurement, options, where)
     if reason is not None:
         return Choice("leave", reason)
     assert measurement is not None
     if measurement.is_frozen:
-        what = "one element, which has no orthogonal direction" if weight.numel() == 1 else "parallel to its weight"
-        return Choice("freeze", f"the gradient is {what}: nothing of it is left")
+        cause = "it has one element" if weight.numel() == 1 else "its gradient is parallel to its weight"
+        return Choice("freeze", f"{cause}, so nothing of the gradient is left")
     if measurement.removed_energy <= NEGLIGIBLE * measurement.angle.gradient_norm**2:
         return Choice("leave", "orthogonal already on this batch")
     return Choice("act", "")
@@ -117,31 +118,31 @@ def _reason_to_leave(
     name: str, weight: Tensor, measurement: Measurement | None, options: Options, where: Where | None
 ) -> str | None:
     if measurement is None:
-        return "the loss does not reach it" if weight.requires_grad else "frozen: requires_grad is False"
+        return UNUSED if weight.requires_grad else "frozen: requires_grad is False"
     if where is not None and not where(name, weight):
-        return "left out by where"
+        return "excluded by where"
     if weight.numel() == 1 and not options.scalars:
         return "one element has no orthogonal direction"
     if options.granularity == "row" and (weight.ndim < 2 or (weight.numel() == len(weight) and not options.scalars)):
-        return "one number a row has no orthogonal direction"
+        return "rows of one element have no orthogonal direction"
     angle = measurement.angle
     if not angle.gradient_norm < float("inf"):
-        return "its gradient is not finite and passes unchanged"
+        return "its gradient is not finite, and passes unchanged"
     if not angle.gradient_norm:
         return "its gradient is zero"
-    return None if angle.weight_norm else "zero: it has no direction before its first step"
+    return None if angle.weight_norm else "zero, so it has no direction before its first step"
 
 
 def real_pair(vector: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both detached, dense and real."""
+    """Both tensors, detached, dense and real."""
     dense = vector.detach().to_dense() if vector.layout is not torch.strided else vector.detach()
     return as_real(dense), as_real(weight.detach())
 
 
 def refuse_shards(name: str, parameter: Tensor) -> None:
-    """Raise where a rank holds a part of a parameter alone: its cosine is not the parameter's."""
+    """Raise for a sharded parameter: the cosine of a shard is not the cosine of the parameter."""
     if is_dtensor(parameter):
         raise ValueError(
-            f"expected whole parameters, got {name} as a DTensor that is spread over ranks: "
+            f"expected whole parameters, got {name} as a DTensor sharded over ranks: "
             "diagnose or record the network before it is sharded"
         )

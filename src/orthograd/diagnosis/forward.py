@@ -1,4 +1,4 @@
-"""A forward pass that leaves a network as it was and can be taken again with the same random numbers."""
+"""A forward pass that leaves a network unchanged and can be repeated with the same random numbers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Loss = Callable[..., Tensor]
 
 
 class Effect(NamedTuple):
-    """What came out of a forward pass: the loss, and the network's outputs as one vector where they were seen."""
+    """The loss of a forward pass, and the outputs of the network as one vector; None if it was not called."""
 
     loss: Tensor
     outputs: Tensor | None
 
 
 class Forward:
-    """The loss of a network on one batch, as often as asked for.
+    """Repeatable forward pass of a network and its loss on one batch.
 
     ``loss`` is called as loss(model, batch). A criterion, which is an `nn.Module` or a function of
     `torch.nn.functional`, is called as criterion(model(inputs), targets) with batch = (inputs, targets). So is any
-    other function that fails on a model and a batch without having run the model.
+    other function that raises for (model, batch) before it has run the model.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, batch: Any, *, keep_random: bool = True):
@@ -39,20 +39,20 @@ class Forward:
         self._buffers = _Buffers(model)
 
     def __call__(self) -> Effect:
-        """One pass. Buffers and random numbers are afterwards what they were before."""
+        """Run one pass, and restore buffers and random number generators."""
         seen: list[Any] = []
-        watch = self.model.register_forward_hook(lambda _, __, output: seen.append(output))
+        ends = self.model.register_forward_hook(lambda _, __, output: seen.append(output))
         starts = self.model.register_forward_pre_hook(self._settle)
         try:
             with self._buffers.kept(), same_random_numbers(self.model, self._keep_random):
                 loss = self._called()
         finally:
-            watch.remove()
+            ends.remove()
             starts.remove()
         return Effect(_one_number(loss), _as_vector(seen))
 
     def _settle(self, *_: object) -> None:
-        """The function has run the network: it is a loss(model, batch), and its errors are its own."""
+        """Note that the function has run the network: it is a loss(model, batch), and its errors are final."""
         self._is_certain = True
 
     def _called(self) -> Any:
@@ -67,13 +67,13 @@ class Forward:
             return self._loss(self.model, self._batch)
         except Exception as second:
             raise TypeError(
-                f"expected loss(model, batch) or criterion(outputs, targets), got a function of which "
-                f"loss(model, batch) raised {first!r} and criterion(outputs, targets) raised {second!r}"
+                f"expected loss(model, batch) or criterion(outputs, targets), got a function that raised {first!r} as "
+                f"loss(model, batch) and {second!r} as criterion(outputs, targets)"
             ) from first
 
 
 def is_criterion(loss: Loss) -> bool:
-    """Whether a loss takes outputs and targets: seen from its type, not by trying it.
+    """True if a loss is known by its type to take outputs and targets.
 
     >>> is_criterion(nn.functional.cross_entropy), is_criterion(nn.MSELoss()), is_criterion(lambda model, batch: 0)
     (True, True, False)
@@ -83,7 +83,7 @@ def is_criterion(loss: Loss) -> bool:
 
 @contextmanager
 def same_random_numbers(model: nn.Module, is_wanted: bool = True) -> Iterator[None]:
-    """Leave the generators of torch and of Python where they were; so each pass drops out the same."""
+    """Restore the generators of torch and Python afterwards, so that each pass has the same dropout."""
     if not is_wanted:
         yield
         return
@@ -97,7 +97,7 @@ def same_random_numbers(model: nn.Module, is_wanted: bool = True) -> Iterator[No
 
 
 class _Buffers:
-    """Those of a network, with their bits: batch norm counts and averages in each forward pass."""
+    """A copy of a network's buffers: BatchNorm updates its running statistics in each forward pass."""
 
     def __init__(self, model: nn.Module) -> None:
         self._places = [
@@ -110,7 +110,7 @@ class _Buffers:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Every buffer has its object and its bits back after the block."""
+        """Restore every buffer, object and values, after the block."""
         try:
             yield
         finally:
@@ -122,23 +122,23 @@ class _Buffers:
 
 def _of_criterion(criterion: Loss, batch: Any) -> Loss:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        got = f"{len(batch)} of them" if isinstance(batch, (tuple, list)) else type(batch).__name__
+        got = f"a sequence of length {len(batch)}" if isinstance(batch, (tuple, list)) else type(batch).__name__
         raise ValueError(
             f"expected batch = (inputs, targets) for the criterion {criterion!r}, got {got}; "
-            "for anything else give a function loss(model, batch)"
+            "for any other batch pass a function loss(model, batch)"
         )
     return lambda model, pair: criterion(model(pair[0]), pair[1])
 
 
 def _one_number(loss: Any) -> Tensor:
     if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.is_complex():
-        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        raise ValueError(f"expected a loss of one real number, got {what}")
+        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ValueError(f"expected a loss of one real number, got {got}")
     return loss.reshape(())
 
 
 def _as_vector(outputs: list[Any]) -> Tensor | None:
-    """All outputs of the network, in float64; logits alone where it names them, for a loss may stand beside them."""
+    """All outputs of the network in float64; only ``.logits`` if it has them, since a loss may be beside them."""
     seen = (part for output in outputs for part in _tensors(getattr(output, "logits", output)))
     parts = [part for part in seen if part.numel()]
     wide = torch.float32 if any(part.device.type == "mps" for part in parts) else torch.float64

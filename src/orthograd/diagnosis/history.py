@@ -1,4 +1,4 @@
-"""What a recorder saw, read back from the device and put into words and numbers."""
+"""The steps that a `Recorder` measured, as numbers and as a table."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ HEADER = ("parameter", "of all", "radial", "cosine", "update", "‖w‖ first", 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The sums of one step, a table on each device: ‖w‖², ⟨Δ, w⟩ twice, ‖Δ‖², then the same with g a row."""
+    """The sums of one step, one table per device. A row: ‖w‖², ⟨Δ, w⟩ twice, ‖Δ‖², then the same with g."""
 
     step: int
     tables: list[tuple[list[str], Tensor]]
 
     @classmethod
     def of(cls, step: int, names: Sequence[str], rows: Sequence[Tensor]) -> Snapshot:
-        """One small tensor a device in place of one a parameter."""
+        """A snapshot with one small tensor per device instead of one per parameter."""
         by_device: dict[torch.device, tuple[list[str], list[Tensor]]] = defaultdict(lambda: ([], []))
         for name, row in zip(names, rows, strict=True):
             by_device[row.device][0].append(name)
@@ -35,14 +35,14 @@ class Snapshot:
 
     @cached_property
     def sums(self) -> dict[str, Sums]:
-        """The numbers by parameter; the first to ask waits for the device."""
+        """The numbers by parameter. The first access waits for the device."""
         return {
             name: Sums.of(row) for names, table in self.tables for name, row in zip(names, table.tolist(), strict=True)
         }
 
 
 class Sums(NamedTuple):
-    """What is kept of a parameter, its gradient g and its update Δ at one step."""
+    """Inner products of a parameter w, its gradient g and its update Δ at one step."""
 
     square: float
     update_product: float
@@ -52,7 +52,7 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, row: Sequence[float]) -> Sums:
-        """From a row of a snapshot's table."""
+        """The sums in a row of a snapshot's table."""
         square, _, update_product, update_square, _, _, gradient_product, gradient_square = row
         return cls(square, update_product, update_square, gradient_product, gradient_square)
 
@@ -68,7 +68,7 @@ class Sums(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A parameter at one step, when it was first seen, and the energy ‖g‖² of all gradients at that step."""
+    """The sums of a parameter at one step and at its first step, and the energy ‖g‖² of all gradients."""
 
     now: Sums
     first: Sums
@@ -84,18 +84,18 @@ QUANTITIES: dict[str, Callable[[Moment], float]] = {
     "drift": lambda at: math.sqrt(at.now.square / at.first.square) - 1 if at.first.square else math.nan,
     "update_cosine": lambda at: at.now.update_cosine,
 }
-"""What is known of a parameter at a recorded step, before it was taken.
+"""Quantities of a parameter at a recorded step, by name.
 
-``cosine`` of gradient and weight; ``radial`` = cos², the radial share of its gradient's energy; ``removed``, the same
-as a share of the whole gradient's energy; ``drift`` = ‖w‖ / ‖w₀‖ − 1; ``update_cosine`` of what the step did and the
-weight.
+``cosine``: between gradient and weight. ``radial``: cos², the radial share of the gradient's energy. ``removed``: the
+radial part as a share of the whole gradient's energy. ``gradient_norm`` and ``weight_norm``: ‖g‖ and ‖w‖ before the
+step. ``drift``: ‖w‖ / ‖w₀‖ − 1. ``update_cosine``: between the update and the weight.
 """
-# Under this share of the whole gradient's norm a gradient is rounding: its angle says nothing.
+# Below this share of the whole gradient's norm a gradient is rounding error, and its angle is noise.
 ROUNDING = 1e-6
 
 
 class History:
-    """All snapshots of a recorder by parameter."""
+    """The snapshots of a recorder, by parameter."""
 
     def __init__(self, snapshots: Sequence[Snapshot]):
         self.snapshots, self.steps = snapshots, [snapshot.step for snapshot in snapshots]
@@ -103,13 +103,13 @@ class History:
         self._first = {name: next(s.sums[name] for s in snapshots if name in s.sums) for name in self.names}
 
     def values(self, quantity: str) -> dict[str, list[float | None]]:
-        """One quantity of every parameter at every recorded step; None where it is missing or undefined."""
+        """One quantity of every parameter at every recorded step; None if it is missing or undefined."""
         if quantity not in QUANTITIES:
-            raise ValueError(f"expected a quantity among {', '.join(QUANTITIES)}, got {quantity}")
+            raise ValueError(f"expected one of the quantities {', '.join(QUANTITIES)}, got {quantity}")
         return {name: [self._value(name, i, quantity) for i in range(len(self.steps))] for name in self.names}
 
     def drawn(self, quantity: str) -> dict[str, list[float | None]]:
-        """The same without the angles of gradients that are rounding alone, which would look like noise."""
+        """`values` without the angles of gradients that are only rounding error, for figures."""
         values = self.values(quantity)
         if quantity not in ("cosine", "radial"):
             return values
@@ -125,12 +125,12 @@ class History:
 
     @property
     def parameters(self) -> dict[str, dict[str, list[float | None]]]:
-        """Every quantity, by parameter."""
+        """All quantities, by parameter."""
         by_quantity = {quantity: self.values(quantity) for quantity in QUANTITIES}
         return {name: {quantity: by_quantity[quantity][name] for quantity in QUANTITIES} for name in self.names}
 
     def table(self) -> str:
-        """See `Recorder.table`. "of all" is the radial part as a share of the whole gradient's energy."""
+        """The table of `Recorder.table`; "of all" is the radial part as a share of the whole gradient's energy."""
         last = self.snapshots[-1].sums
         shares = {name: self._value(name, -1, "removed") for name in last}
         rows = [self._row(name, last[name], shares[name]) for name in sorted(last, key=lambda n: -(shares[n] or 0.0))]
@@ -146,7 +146,7 @@ class History:
             signed(last.update_cosine),
             f"{math.sqrt(self._first[name].square):.4g}",
             f"{math.sqrt(last.square):.4g}",
-            "–" if drift is None else f"{100 * drift:+.3g} %",
+            "–" if drift is None else f"{100 * drift:+.3g}%",
         )
 
     @cached_property
@@ -163,6 +163,6 @@ class History:
 
 
 def _cosine(product: float, square: float, weight_square: float) -> float:
-    """NaN where one of the two is zero or anything is not finite."""
+    """The cosine; NaN if a norm is zero or anything is not finite."""
     norms = math.sqrt(square) * math.sqrt(weight_square) if square >= 0 and weight_square >= 0 else math.nan
     return product / norms if norms and math.isfinite(norms) else math.nan

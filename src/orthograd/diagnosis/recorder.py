@@ -1,4 +1,4 @@
-"""Follows a training: what the gradients were like, and what the optimizer really did with them."""
+"""`Recorder`: measures gradients, weights and updates during training."""
 
 from __future__ import annotations
 
@@ -19,24 +19,27 @@ from .history import QUANTITIES, History, Snapshot
 __all__ = ["QUANTITIES", "Recorder"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-# Elements a piece on a GPU: it has no cache to stay in, and each piece costs a handful of launches.
+# Elements per piece on a GPU: large, because each piece costs a few launches.
 GPU_CHUNK = 1 << 22
 
 
 class Recorder:
-    """Measures every so many steps of an optimizer, with or without ⊥Grad on it, attached before or after.
+    """Measures gradients, weights and updates at every n-th step of an optimizer, with or without ⊥Grad on it.
 
     Args:
-        optimizer: its first step from now on is number 0, and is recorded; then each whose number ``every`` divides.
-        every: steps from one record to the next. The others cost a comparison of two integers.
-        named_parameters: ``model.named_parameters()``. Without, names come from the optimizer if it has them.
+        optimizer: the optimizer to measure. Its next step is number 0, and is recorded.
+        every: steps from one record to the next. The steps between cost a comparison of two integers.
+        named_parameters: ``model.named_parameters()``. Without it, names come from the optimizer if it has them.
 
-    A record holds, for each parameter, the sums that say the angle between the gradient as backward left it and the
-    weight, and between the update (all that the step did to the weight, decay included) and the weight. They stay on
-    the parameter's device as float64 until they are asked for: no step waits for it. A recorded step needs one copy
-    of the weights while it lasts. Of a closure that is called several times the first gradient counts. A step that a
-    `GradScaler` skips is no step. Steps replayed from a CUDA graph run no hooks and are not seen, and parameters that
-    are sharded over ranks are refused.
+    Raises:
+        TypeError: if ``optimizer`` is not an optimizer, or ``named_parameters`` are not pairs (name, parameter).
+        ValueError: if ``every`` is below 1, two parameters share a name, or parameters are sharded over ranks.
+
+    For each parameter a record holds the angle between weight and gradient, as the backward pass left it, and between
+    weight and update, weight decay included. Measurements stay on the device in float64 until they are read, so no step
+    waits for them. During a recorded step there is one copy of the weights. If a closure is called several times, the
+    first gradient counts. Steps that a `GradScaler` skips are not counted. Steps replayed from a CUDA graph run no
+    hooks, and are not recorded.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -60,7 +63,7 @@ class Recorder:
             raise ValueError(f"expected every to be a number of steps, at least 1, got {every!r}")
         self.optimizer, self.every = _innermost(optimizer), every
         self._names = _names_of(named_parameters)
-        self._kept: dict[int, Tensor] = {}  # a parameter that lives keeps its id to itself
+        self._kept: dict[int, Tensor] = {}  # keeps parameters alive, so that their ids stay unique
         self._step = -1
         self._before: list[Tensor] | None = None
         self._gradients: list[Tensor | None] | None = None
@@ -71,11 +74,11 @@ class Recorder:
             self.optimizer.register_step_pre_hook(torch.compiler.disable(self._before_step)),
             self.optimizer.register_step_post_hook(torch.compiler.disable(self._after_step)),
         ]
-        # First of all: ⊥Grad and others change the gradient, and what backward left is to be measured.
+        # Before all other hooks: ⊥Grad and others change the gradient.
         _hooks_of(self.optimizer, "pre").move_to_end(self._hooks[0].id, last=False)
 
     def remove(self) -> None:
-        """Stop recording; what was recorded stays. Calling twice is fine."""
+        """Stop recording. Records stay. Calling it twice is allowed."""
         while self._hooks:
             self._hooks.pop().remove()
         self._before = self._gradients = None
@@ -88,23 +91,23 @@ class Recorder:
 
     @property
     def steps(self) -> list[int]:
-        """The numbers of the steps that were recorded."""
+        """The numbers of the recorded steps."""
         return [snapshot.step for snapshot in self._snapshots]
 
     def history(self) -> dict[str, dict[str, list[float | None]]]:
-        """By parameter and quantity the values at `steps`; None where there is none. See `QUANTITIES`."""
+        """The values at `steps`, by parameter and quantity (see `QUANTITIES`); None where there is none."""
         return self._history().parameters
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data, ready for JSON."""
+        """All records as plain data for JSON."""
         return {"every": self.every, "steps": self.steps, "parameters": self.history()}
 
     def table(self) -> str:
-        """The last record and what changed since the first, what ⊥Grad would remove most of first."""
+        """A table of the last record and the change since the first, sorted by what ⊥Grad would remove."""
         return self._history().table()
 
     def figure(self, path: str | Path, quantity: str = "radial", *, title: str = "") -> None:
-        """Draw one of `QUANTITIES` for every parameter over the training as a PNG, PDF or SVG. Needs matplotlib."""
+        """Draw one of `QUANTITIES` for every parameter over the steps, as PNG, PDF or SVG. Needs matplotlib."""
         try:
             from ..figures.heatmap import heatmap_figure
             from ..figures.style import save_figure
@@ -117,7 +120,7 @@ class Recorder:
 
     def _history(self) -> History:
         if not self._snapshots:
-            raise ValueError("expected at least one recorded step, got none: the optimizer has not stepped yet")
+            raise ValueError("expected at least one recorded step, got none: call optimizer.step() first")
         return History(self._snapshots)
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
@@ -125,26 +128,26 @@ class Recorder:
         self._before = self._gradients = None
         if self._step % self.every:
             return None
-        # Last of all, behind whoever was attached since: ⊥Grad of the update acts after the step.
+        # After all other hooks, those attached later included: project="update" acts after the step.
         _hooks_of(optimizer, "post").move_to_end(self._hooks[1].id)
         self._before = [_copy(name, parameter) for name, parameter in self._named()]
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
         if not callable(closure):
             self._measure_gradients()
             return None
-        watched = self._watching(closure)
-        return ((args[0], watched, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": watched})
+        measuring = self._measuring(closure)
+        return ((args[0], measuring, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": measuring})
 
-    def _watching(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure computes gradients itself, the first time at the weights before the step."""
+    def _measuring(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Wrap a closure so that gradients are measured after its first call, at the weights before the step."""
 
-        def watching_closure() -> Any:
+        def measuring_closure() -> Any:
             loss = closure()
             if self._gradients is None:
                 self._measure_gradients()
             return loss
 
-        return watching_closure
+        return measuring_closure
 
     @torch.no_grad()
     def _measure_gradients(self) -> None:
@@ -164,7 +167,7 @@ class Recorder:
         self._before = self._gradients = None
 
     def _named(self) -> list[tuple[str, Tensor]]:
-        """All parameters of all groups, those added since too, with names that stay."""
+        """All parameters of all groups, with names that do not change."""
         named = []
         for number, group in enumerate(self.optimizer.param_groups):
             names = group.get("param_names") or [None] * len(group["params"])
@@ -188,8 +191,8 @@ def _names_of(named_parameters: Any) -> dict[int, str]:
     for name, parameter in pairs:
         if owners.setdefault(name, parameter) is not parameter:
             raise ValueError(
-                f"expected a name of its own for each parameter, got {name!r} for two; of two networks, "
-                'give named_parameters(prefix="…")'
+                f"expected a different name for each parameter, got {name!r} for two; for two networks pass "
+                'named_parameters(prefix="…")'
             )
     return {id(parameter): name for name, parameter in pairs}
 
@@ -200,12 +203,12 @@ def _hooks_of(optimizer: Optimizer, when: str) -> OrderedDict[int, Any]:
 
 
 def _copy(name: str, parameter: Tensor) -> Tensor:
-    refuse_shards(name, parameter)  # a group may have been added
+    refuse_shards(name, parameter)  # a param group may have been added
     return parameter.detach().clone()
 
 
 def _unscaled(gradient: Tensor, parameter: Tensor, scale: Tensor | None) -> Tensor:
-    """The inner products of weight and gradient, this one without a `GradScaler`'s factor."""
+    """The inner products of weight and gradient, with the scale of a `GradScaler` divided out."""
     sums = inner_products(gradient, parameter)
     if scale is None:
         return sums
@@ -214,7 +217,7 @@ def _unscaled(gradient: Tensor, parameter: Tensor, scale: Tensor | None) -> Tens
 
 
 def inner_products(vector: Tensor, weight: Tensor, *, minus_weight: bool = False) -> Tensor:
-    """(‖w‖², ⟨w, v⟩, ⟨v, w⟩, ‖v‖²); with ``minus_weight`` of v − w, which is exact where v is w after a small step.
+    """(‖w‖², ⟨w, v⟩, ⟨v, w⟩, ‖v‖²); with ``minus_weight``, v − w in place of v, exact if v is w after a small step.
 
     >>> inner_products(torch.tensor([3.0, 4.0]), torch.tensor([0.0, 2.0]))
     tensor([ 4.,  8.,  8., 25.], dtype=torch.float64)
@@ -226,5 +229,5 @@ def inner_products(vector: Tensor, weight: Tensor, *, minus_weight: bool = False
         both = torch.stack([y, x]).to(wide).reshape(2, -1)
         if minus_weight:
             both[1].sub_(both[0])
-        sums.append((both @ both.T).flatten())  # one product in place of three: calls are what small tensors cost
+        sums.append((both @ both.T).flatten())  # one product instead of three: for small tensors, calls dominate
     return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)

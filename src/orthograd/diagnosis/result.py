@@ -1,4 +1,4 @@
-"""What a diagnosis returns: a row for each parameter, warnings in words, and a table that prints."""
+"""The result of `diagnose`: a row for each parameter, warnings, and a printed table."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from torch import nn
 from ..options import Options
 
 HEADER = ("parameter", "shape", "removes", "radial", "cosine", "‖w‖", "‖g‖", "⊥Grad", "why")
-# |cos| from which next to nothing of a gradient is orthogonal.
+# |cos| above which almost nothing of a gradient is orthogonal.
 NEARLY_PARALLEL = 0.99
-# Share of the gradient's energy under which ⊥Grad makes no difference that a training would show.
+# Share of the gradient's energy below which ⊥Grad changes training by almost nothing.
 NEXT_TO_NOTHING = 1e-4
+UNUSED = "the loss does not depend on it"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One parameter. What has no value (the cosine with a zero weight) is None.
+    """The diagnosis of one parameter. Undefined values, such as the cosine with a zero weight, are None.
 
-    ``radial`` is cos², the radial share of the parameter's own gradient energy ‖g‖². ``removed`` is what ⊥Grad would
-    take out here as a share of the energy of the whole gradient. ``action`` is act, leave or freeze, and ``reason``
-    says why. ``kind`` is a key of `orthograd.diagnosis.scaling.MEANINGS`, None where it was not measured.
+    ``radial`` is cos², the radial share of the parameter's gradient energy ‖g‖². ``removed`` is the energy that ⊥Grad
+    would remove here, as a share of the energy of the whole gradient. ``action`` is "act", "leave" or "freeze", and
+    ``reason`` explains it. ``kind`` is the effect of rescaling the parameter, a key of
+    `orthograd.diagnosis.scaling.MEANINGS`; None if it was not measured.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row as the table prints it."""
+        """The cells of the printed table."""
         return (
             self.name,
             "×".join(map(str, self.shape)) or "–",
@@ -56,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `orthograd.diagnose` returns. ``print`` shows it as a table, what ⊥Grad would remove most of first."""
+    """Result of `orthograd.diagnose`. ``print`` shows it as a table, sorted by what ⊥Grad would remove."""
 
     loss: float
     rows: tuple[Row, ...]
@@ -68,14 +70,14 @@ class Diagnosis:
         return sum(row.removed for row in self.rows)
 
     def __getitem__(self, name: str) -> Row:
-        """The row of a parameter by its name."""
+        """The row of a parameter, by name. Raises KeyError for an unknown name."""
         for row in self.rows:
             if row.name == name:
                 return row
-        raise KeyError(f"expected a parameter among {', '.join(row.name for row in self.rows)}, got {name}")
+        raise KeyError(f"expected one of the parameters {', '.join(row.name for row in self.rows)}, got {name}")
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data, ready for JSON: what is not finite is None."""
+        """The diagnosis as plain data for JSON; numbers that are not finite are None."""
         rows = [{**_finite(asdict(row)), "shape": list(row.shape)} for row in self.rows]
         whole = _finite({"loss": self.loss, "removed": self.removed})
         return {**whole, "rows": rows, "warnings": list(self.warnings)}
@@ -107,10 +109,10 @@ def _listed(warnings: Sequence[str]) -> list[str]:
 
 
 def cautions(rows: Sequence[Row], model: nn.Module, options: Options, sparse: Sequence[str] = ()) -> Iterator[str]:
-    """One sentence for each thing to know; ``sparse`` are the parameters with a sparse gradient."""
+    """Warnings, one sentence each; ``sparse`` are the parameters with a sparse gradient."""
     if sparse and options.granularity != "row":
         yield (
-            f"The gradient of {_few(sparse)} is sparse, which orthograd.attach refuses: give its param group "
+            f"The gradient of {_few(sparse)} is sparse, and orthograd.attach would raise. Give its param group "
             '"orthogonal": {"granularity": "row"} or "orthogonal": False.'
         )
     yield from _unmeasurable(rows)
@@ -121,43 +123,43 @@ def cautions(rows: Sequence[Row], model: nn.Module, options: Options, sparse: Se
         yield _nothing_words(rows)
     if not model.training:
         yield (
-            "The network is in eval mode. Batch norm then uses its averages, and a weight in front of it is not "
-            "scale-invariant as it is in training: call model.train() first to see what training sees."
+            "The network is in eval mode. BatchNorm then uses its running statistics, and a weight before it is not "
+            "scale-invariant. Call model.train() first to measure as in training."
         )
 
 
 def is_nearly_parallel(row: Row) -> bool:
-    """Whether ⊥Grad acts on a gradient that is nearly parallel to its weight."""
+    """True if ⊥Grad acts on a gradient that is nearly parallel to its weight."""
     return row.action == "act" and row.cosine is not None and abs(row.cosine) > NEARLY_PARALLEL
 
 
 def frozen_words(row: Row) -> str:
-    """How to keep a parameter alive."""
-    remedy = "With scalars=False it is left alone" if math.prod(row.shape) == 1 else "Leave it out by where="
+    """A warning that a parameter would freeze, with the remedy."""
+    remedy = "Use scalars=False" if math.prod(row.shape) == 1 else "Exclude it with where="
     return f"{row.name} would never change again: {row.reason}. {remedy}."
 
 
 def _parallel_words(rows: Sequence[Row], options: Options) -> str:
-    """One sentence for all of them: late in a training they may be many."""
+    """One sentence for all of them: late in training there can be many."""
     worst = max(rows, key=lambda row: abs(row.cosine or 0.0))
     left = percent(math.sqrt(max(0.0, 1 - (worst.cosine or 0.0) ** 2)))
     where = f" in {worst.name}" if len(rows) > 1 else ""
     sentence = f"The gradient is nearly parallel to its weight in {_few([row.name for row in rows])}"
     cosine = f"a cosine of {worst.cosine:+.4f}{where}"
     if options.renormalize:
-        return f"{sentence}: at {cosine}, the {left} of its norm that is orthogonal is blown up to all of it."
+        return f"{sentence}: at {cosine}, the orthogonal {left} of its norm is scaled up to the full norm."
     return f"{sentence}, which would nearly freeze: at {cosine}, {left} of its norm is left."
 
 
 def _unmeasurable(rows: Sequence[Row]) -> Iterator[str]:
     broken = [row.name for row in rows if row.gradient_norm is not None and not math.isfinite(row.gradient_norm)]
     if broken:
-        yield f"The gradient is not finite in {_few(broken)}. ⊥Grad passes such a gradient on as it is."
-    unreached = [row.name for row in rows if row.reason == "the loss does not reach it"]
-    if unreached:
-        yield f"The loss does not reach {_few(unreached)}: no gradient, so no step, with or without ⊥Grad."
+        yield f"The gradient is not finite in {_few(broken)}. ⊥Grad passes it on unchanged."
+    unused = [row.name for row in rows if row.reason == UNUSED]
+    if unused:
+        yield f"The loss does not depend on {_few(unused)}: no gradient, so no step, with or without ⊥Grad."
     if not any(row.gradient_norm for row in rows):
-        yield "The whole gradient is zero: there is nothing to diagnose on this batch."
+        yield "The whole gradient is zero: this batch gives nothing to diagnose."
 
 
 def _nothing_words(rows: Sequence[Row]) -> str:
@@ -166,13 +168,17 @@ def _nothing_words(rows: Sequence[Row]) -> str:
     energy = sum(row.gradient_norm**2 for row in rows if row.gradient_norm)
     held = sum(row.gradient_norm**2 for row in invariant if row.gradient_norm) / energy
     because = f" {percent(held)} of the energy lies in scale-invariant weights." if invariant else ""
-    # What is invariant stays so; of the rest a network before its training has little radial, and more later.
-    later = " If it is not trained yet, look again when it is: the rest may grow." if held < 1 - NEXT_TO_NOTHING else ""
-    return f"⊥Grad will change next to nothing here: {share} of the gradient's energy is radial.{because}{later}"
+    # Invariant weights stay invariant. The other gradients are often hardly radial before training, and more so later.
+    later = (
+        " If the network is not trained yet, diagnose it again later: the radial part may grow."
+        if held < 1 - NEXT_TO_NOTHING
+        else ""
+    )
+    return f"⊥Grad will change almost nothing here: {share} of the gradient's energy is radial.{because}{later}"
 
 
 def _few(names: Sequence[str], most: int = 3) -> str:
-    """Some names, and how many more.
+    """The first names, and the number of others.
 
     >>> _few(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
@@ -182,19 +188,19 @@ def _few(names: Sequence[str], most: int = 3) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share with as many digits as it deserves.
+    """A share as a percentage with three digits, or one if it is tiny.
 
     >>> percent(0.1234), percent(2e-7), percent(0.0), percent(None)
-    ('12.3 %', '2e-05 %', '0 %', '–')
+    ('12.3%', '2e-05%', '0%', '–')
     """
     if share is None or not math.isfinite(share):
         return "–"
     value = 100 * share
-    return f"{value:.3g} %" if value == 0 or value >= 0.001 else f"{value:.0e} %"
+    return f"{value:.3g}%" if value == 0 or value >= 0.001 else f"{value:.0e}%"
 
 
 def signed(cosine: float | None) -> str:
-    """A cosine; small ones in powers of ten.
+    """A cosine with its sign; small ones as powers of ten.
 
     >>> signed(-0.5), signed(3e-6), signed(None)
     ('-0.5000', '+3e-06', '–')
@@ -205,7 +211,7 @@ def signed(cosine: float | None) -> str:
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)) -> str:
-    """Columns under their names, numbers to the right and words to the left.
+    """A text table; the columns in ``left`` are aligned left, all others right.
 
     >>> print(aligned(("name", "n"), [("a", "10"), ("bc", "2")]))
     name   n

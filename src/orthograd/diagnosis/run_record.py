@@ -1,4 +1,4 @@
-"""The diagnosis of a network before and after its training, small enough for the record of a run."""
+"""The diagnosis of a network before and after training, small enough for the record of a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.nn.modules.dropout import _DropoutNd
 from ..options import Options
 from .action import Measurement, measurements
 from .forward import Effect, Forward
-from .one_batch import gradients_of, kinds_of
+from .one_batch import gradients_of, roles_of
 from .scaling import Pass
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
-# Samples that the gradient is taken of, and that rescaled networks are shown.
+# Samples for the gradient, and for the passes with rescaled parameters.
 SAMPLES, PROBED = 512, 32
 
 
@@ -31,12 +31,21 @@ def recorded_diagnosis(
     *,
     repeated: Callable[[Pass], Pass] = lambda taken: taken,
 ) -> dict[str, Any]:
-    """Plain data of a network at the start and at the end of training; ``loss`` takes its outputs and the targets.
+    """The diagnosis of a network at the start and at the end of training, as plain data.
 
-    ``radial`` is the share of a parameter's gradient energy that is radial, ``share`` the same as a share of the
-    whole gradient's energy, ``norm`` the weight's. What each parameter's size is for is measured at the end, by
-    hundreds of passes, which ``repeated`` may make faster. Takes no random numbers: other runs may be using them in
-    other threads.
+    Args:
+        start: the network before training.
+        end: the network after training.
+        loss: called as loss(outputs, targets).
+        inputs: training samples; up to 512 of them are used.
+        targets: their labels.
+        repeated: may replace the forward pass by a faster one, which is called hundreds of times.
+
+    Returns:
+        By parameter: ``radial``, the radial share of its gradient energy; ``share``, the same as a share of the whole
+        gradient's energy; ``norm``, the norm of the weight; and ``kind``, the effect of rescaling it at the end.
+
+    Draws no random numbers, since other runs may use the generators in other threads.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3))
     >>> samples = torch.randn(20, 4), torch.randint(3, (20,))
@@ -47,10 +56,10 @@ def recorded_diagnosis(
     rows = chosen_samples(len(inputs)).to(inputs.device)
     batch = inputs[rows], targets[rows]
     before, after = _measured(start, loss, batch), _measured(end, loss, batch)
-    kinds = _kinds(end, loss, batch, repeated)
+    roles = _roles(end, loss, batch, repeated)
     parameters = {
         name: {
-            "kind": kinds.get(name),
+            "kind": roles.get(name),
             "start": _numbers(before, name),
             "end": _numbers(after, name),
         }
@@ -60,7 +69,7 @@ def recorded_diagnosis(
 
 
 def chosen_samples(count: int, most: int = SAMPLES) -> Tensor:
-    """Rows of at most so many samples out of ``count``, spread evenly, for these may lie in the order of their classes.
+    """Indices of at most ``most`` out of ``count`` samples, evenly spaced, since samples may be sorted by class.
 
     >>> chosen_samples(10, 4)
     tensor([0, 3, 6, 9])
@@ -74,15 +83,15 @@ def _measured(model: nn.Module, loss: Criterion, batch: Batch) -> dict[str, Meas
         return measurements(gradients, Options(), None)
 
 
-def _kinds(model: nn.Module, loss: Criterion, batch: Batch, repeated: Callable[[Pass], Pass]) -> dict[str, str]:
+def _roles(model: nn.Module, loss: Criterion, batch: Batch, repeated: Callable[[Pass], Pass]) -> dict[str, str]:
     rows = chosen_samples(len(batch[0]), PROBED).to(batch[0].device)
     few, parameters = _forward(model, loss, (batch[0][rows], batch[1][rows])), dict(model.named_parameters())
-    # Not in bfloat16, whose roundings are larger than what tells scale-invariant from not.
+    # Not in bfloat16, whose rounding is larger than the effects measured here.
     with _training_without_dropout(model), torch.autocast(batch[0].device.type, enabled=False):
         measured = measurements(gradients_of(few, parameters)[1], Options(), None)
         with torch.no_grad():
             again = _seen_from_cpu(repeated(few))
-            return kinds_of(again, again(), parameters, measured)
+            return roles_of(again, again(), parameters, measured)
 
 
 def _forward(model: nn.Module, loss: Criterion, batch: Batch) -> Forward:
@@ -90,7 +99,7 @@ def _forward(model: nn.Module, loss: Criterion, batch: Batch) -> Forward:
 
 
 def _seen_from_cpu(forward: Pass) -> Pass:
-    """Outputs of so few samples are compared there, without asking a GPU for each number."""
+    """The same pass with results on the CPU, so that they are compared without a GPU transfer per number."""
 
     def effect() -> Effect:
         loss, outputs = forward()
@@ -113,13 +122,13 @@ def _numbers(measured: Mapping[str, Measurement], name: str) -> dict[str, float 
 
 
 def _rounded(value: float) -> float | None:
-    """Four digits; None for what is not finite, which JSON does not know."""
+    """The value with four digits; None if it is not finite, which JSON cannot hold."""
     return float(f"{value:.4g}") if abs(value) < float("inf") else None
 
 
 @contextmanager
 def _training_without_dropout(model: nn.Module) -> Iterator[None]:
-    """Batch norm as in training, dropout as in use: it would need random numbers."""
+    """Put a network in training mode, with dropout off, because it would draw random numbers."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         for module, _ in modes:

@@ -1,7 +1,7 @@
-"""What the size of one parameter is for, measured by changing it: nothing is guessed from names or types.
+"""The effect of rescaling one parameter, measured: nothing is inferred from names or types.
 
-A parameter is halved and doubled, which is exact in floating point, and pushed once in a random direction by its own
-norm, which says how much a change of that size matters at all.
+A parameter is halved and doubled, which is exact in floating point. It is also moved once in a random direction by its
+own norm, which shows how much a change of that size matters.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from torch import Tensor
 from ..projection import as_real
 from .forward import Effect
 
-# Batch norm divides by √(σ² + ε): its ε makes a scale-invariant loss follow the scale a little.
+# Relative tolerance: BatchNorm divides by √(σ² + ε), so with its ε the loss depends on the scale a little.
 SAME = 1e-2
-# |cos| up to which a gradient has no radial part; a coarse dtype rounds more into it.
+# |cos| up to which a gradient counts as orthogonal; with a coarse dtype, its eps if that is larger.
 ORTHOGONAL = 1e-3
-# In units of the dtype's eps: what a few dozen roundings in a row can make.
+# In units of the dtype's eps: the error of a few dozen roundings in a row.
 ROUNDING = 64.0
 
 Pass = Callable[[], Effect]
-"""What a network makes of a batch, as often as asked for; a `Forward`."""
+"""A repeatable forward pass, such as a `Forward`."""
 MEANINGS = {
-    "invariant": "scale-invariant: halved or doubled, the loss stays, so its gradient has no radial part",
-    "rows invariant": "scale-invariant, each row by itself: no rescaling changes the loss, so nothing is radial",
-    "idle": "no effect on the loss: whatever it is, its gradient is rounding alone",
-    "outputs": "rescales the outputs as a whole: its radial gradient makes them more or less confident, nothing else",
+    "invariant": "scale-invariant: rescaling it does not change the loss, so its gradient has no radial part",
+    "rows invariant": "scale-invariant in each row: rescaling a row does not change the loss, so nothing is radial",
+    "idle": "no effect on the loss: its gradient is rounding error",
+    "outputs": "rescales all outputs: its radial gradient changes the confidence and nothing else",
     "part of outputs": "rescales a part of the outputs in proportion, as a last layer or its bias does",
-    "function": "rescaling it changes what the network computes",
+    "function": "rescaling it changes the function that the network computes",
 }
-"""What the kinds of parameters mean."""
+"""Effects of rescaling a parameter, in words."""
 
 
 class Trial(NamedTuple):
-    """A network as it is, with a parameter halved, with it doubled, and with it pushed aside."""
+    """The effects of a network unchanged, with a parameter halved, doubled, and moved in a random direction."""
 
     now: Effect
     halved: Effect
@@ -45,8 +45,11 @@ class Trial(NamedTuple):
 
 
 @torch.no_grad()
-def kind_of(parameter: Tensor, forward: Pass, now: Effect, cosine: float) -> str:
-    """One of `MEANINGS`. ``now`` is the effect of the parameter as it is, ``cosine`` that of its gradient with it."""
+def role_of(parameter: Tensor, forward: Pass, now: Effect, cosine: float) -> str:
+    """The effect of rescaling a parameter, a key of `MEANINGS`.
+
+    ``now`` is the effect of the unchanged network, ``cosine`` the one between gradient and parameter.
+    """
     attempt = _trying(parameter, forward)
     trial = Trial(now, attempt(lambda w: w * 0.5), attempt(lambda w: w * 2), attempt(_pushed))
     eps = torch.finfo(parameter.dtype).eps
@@ -54,11 +57,11 @@ def kind_of(parameter: Tensor, forward: Pass, now: Effect, cosine: float) -> str
         return "idle"
     if abs(cosine) <= max(ORTHOGONAL, eps) and is_same(trial, eps):
         return "rows invariant" if _has_invariant_rows(parameter, trial, attempt, eps) else "invariant"
-    return _kind_by_outputs(trial, eps)
+    return _role_by_outputs(trial, eps)
 
 
 def is_idle(trial: Trial, eps: float) -> bool:
-    """Whether even a push in a random direction changes nothing but roundings."""
+    """True if even a random move changes nothing beyond rounding."""
     now, limit = trial.now, ROUNDING * eps
     if now.outputs is not None and _distance(trial.pushed, now) > limit * float(now.outputs.norm()):
         return False
@@ -66,9 +69,9 @@ def is_idle(trial: Trial, eps: float) -> bool:
 
 
 def is_same(trial: Trial, eps: float) -> bool:
-    """Whether the loss stays at half and at twice the parameter, and does not by chance: the outputs stay too.
+    """True if the loss is the same at half and at twice the parameter, and not by chance: the outputs are the same too.
 
-    Outputs that follow the scale under a loss that does not care for it (one that normalises them) count as well.
+    Outputs that follow the scale also count, if the loss does not depend on it (because it normalizes them).
     """
     now, scaled = trial.now, (trial.halved, trial.doubled)
     rise = max(abs(_rise(other, now)) for other in scaled)
@@ -80,7 +83,7 @@ def is_same(trial: Trial, eps: float) -> bool:
 
 
 def degree(trial: Trial, tolerance: float) -> float | None:
-    """k where f(s w) = sᵏ f(w) with k > 0, for the outputs f; None where they are not homogeneous."""
+    """The degree k > 0 with f(s w) = sᵏ f(w) for the outputs f; None if they are not homogeneous."""
     now, halved, doubled = (effect.outputs for effect in (trial.now, trial.halved, trial.doubled))
     if now is None or halved is None or doubled is None or not float(now.norm()) or not float(doubled.norm()):
         return None
@@ -93,7 +96,7 @@ def degree(trial: Trial, tolerance: float) -> float | None:
 
 
 def is_linear(trial: Trial, eps: float) -> bool:
-    """Whether the outputs are a + s b in the scale s: three points on a line, f(2) − 3 f(1) + 2 f(½) = 0."""
+    """True if the outputs are a + s b in the scale s: three points on a line, f(2) − 3 f(1) + 2 f(½) = 0."""
     now, halved, doubled = (effect.outputs for effect in (trial.now, trial.halved, trial.doubled))
     if now is None or halved is None or doubled is None:
         return False
@@ -102,14 +105,14 @@ def is_linear(trial: Trial, eps: float) -> bool:
     return bend <= limit and change > 10 * limit
 
 
-def _kind_by_outputs(trial: Trial, eps: float) -> str:
+def _role_by_outputs(trial: Trial, eps: float) -> str:
     if degree(trial, ROUNDING / 4 * eps) is not None:
         return "outputs"
     return "part of outputs" if is_linear(trial, eps) else "function"
 
 
 def _has_invariant_rows(parameter: Tensor, trial: Trial, attempt: Callable[..., Effect], eps: float) -> bool:
-    """Whether rows may be halved and doubled each by itself, as in front of a batch norm, but not of a layer norm."""
+    """True if rows can be rescaled separately, as before a BatchNorm, but not before a LayerNorm."""
     if parameter.ndim < 2:
         return False
     halves = torch.arange(len(parameter), device=parameter.device) % 2 == 0
@@ -122,7 +125,7 @@ def _trying(parameter: Tensor, forward: Pass) -> Callable[[Callable[[Tensor], Te
 
     def attempt(change: Callable[[Tensor], Tensor]) -> Effect:
         try:
-            parameter.data.copy_(change(original))  # .data: a graph that the user has built stays valid
+            parameter.data.copy_(change(original))  # .data keeps a graph of the user valid
             return forward()
         finally:
             parameter.data.copy_(original)
@@ -131,7 +134,7 @@ def _trying(parameter: Tensor, forward: Pass) -> Callable[[Callable[[Tensor], Te
 
 
 def _pushed(weight: Tensor) -> Tensor:
-    """w + ‖w‖ u, with u a direction that is the same at every call and no concern of the user's generators."""
+    """w + ‖w‖ u with a fixed random direction u, drawn from a separate generator."""
     w = as_real(weight).to(weight.device if weight.is_cuda else "cpu", torch.float64)
     dice = torch.Generator(w.device).manual_seed(0)
     direction = torch.randn(w.shape, generator=dice, dtype=torch.float64, device=w.device)
@@ -144,7 +147,7 @@ def _rise(other: Effect, now: Effect) -> float:
 
 
 def _size(now: Effect) -> float:
-    """How large the numbers are whose rounding reaches the loss."""
+    """Size of the numbers whose rounding error enters the loss."""
     return abs(float(now.loss)) + (0.0 if now.outputs is None else float(now.outputs.abs().max()))
 
 

@@ -1,1 +1,1 @@
-"""⊥Grad at speed: the mathematics of `orthograd.projection` for CPU, CUDA and sharded tensors."""
+"""Fast ⊥Grad: the mathematics of `orthograd.projection` for CPU, CUDA and sharded tensors."""

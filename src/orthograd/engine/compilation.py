@@ -1,4 +1,4 @@
-"""What engines must know of Triton and CUDA graphs: whether it is here, kernels compiled ahead, captures."""
+"""Triton availability, kernels compiled ahead, and CUDA graph capture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OWN = threading.local()
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> Any:
-    """``kernel[grid](*arguments, **options)``; inside `compiled_ahead` the kernel is compiled and not launched."""
+    """Call ``kernel[grid](*arguments, **options)``; inside `compiled_ahead` compile the kernel without a launch."""
     wanted: list[Any] | None = getattr(_OWN, "wanted", None)
     if wanted is None:
         return kernel[grid](*arguments, **options)
@@ -26,7 +26,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) 
 
 @contextmanager
 def compiled_ahead() -> Iterator[None]:
-    """Have the kernels ready that this thread would launch in the block, made side by side; its results are void."""
+    """Compile in parallel the kernels that this thread would launch in the block. The block computes no results."""
     import triton
 
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -34,7 +34,7 @@ def compiled_ahead() -> Iterator[None]:
     with ThreadPoolExecutor(threads, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
         _OWN.wanted = wanted = list[Any]()
         try:
-            # A backward pass would launch from a thread of its own.
+            # A backward pass would launch from another thread.
             with triton.AsyncCompileMode(pool), torch.autograd.set_multithreading_enabled(False):
                 yield
         finally:
@@ -43,7 +43,7 @@ def compiled_ahead() -> Iterator[None]:
 
 
 def _load(kernel: Any) -> None:
-    """On the GPU, with what calls it, which a C compiler makes: otherwise that is done before the first launch."""
+    """Load a kernel onto the GPU and build its launcher, which would otherwise happen at the first launch."""
     if hasattr(kernel, "result"):
         kernel = kernel.result()
     if kernel is not None:
@@ -55,7 +55,7 @@ OLDEST = (3, 5)
 
 @cache
 def has_triton() -> bool:
-    """Whether there is one that the kernels are known to compile with."""
+    """True if Triton is installed in a version that compiles the kernels."""
     try:
         import triton
     except ImportError:
@@ -64,5 +64,5 @@ def has_triton() -> bool:
 
 
 def is_capturing() -> bool:
-    """Whether what the current stream is given now becomes part of a graph, and is not done yet."""
+    """True while the current stream captures a CUDA graph."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

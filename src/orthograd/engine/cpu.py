@@ -1,7 +1,7 @@
-"""⊥Grad on the CPU: one pass over a tensor for its sums, one to change its gradient, while the cache holds it.
+"""⊥Grad on the CPU: one pass over a tensor for its sums and one to change its gradient, while it is in the cache.
 
-Gradients far from parallel to their weight, which is nearly all of them, take float32 dot products and one
-fused multiplication. The rest goes the careful way of `orthograd.engine.dense`.
+Most gradients are far from parallel to their weight, and take float32 dot products and one fused multiplication. The
+others take the exact path of `orthograd.engine.dense`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from . import dense
 from .dense import changed, flattened, pieces
 from .plan import Pair, Segment, VectorPlan, merged
 
-# Elements a piece: it stays in the last cache between its three dot products. A tensor of up to WHOLE elements is one
-# piece, which saves calls; float32 sums of so many products are off by 4e-6 (measured).
+# Elements per piece: it stays in the last-level cache for its three dot products. A tensor of up to WHOLE elements is
+# one piece, which saves calls; float32 sums of that many products have an error of 4e-6 (measured).
 CHUNK, WHOLE = 1 << 20, 5 << 19
-# Elements of a tensor up to which it is cheaper to copy it and take it together with others.
-# Together they may be so many that temporaries in float64 stay under 1 MiB.
+# Tensors of up to SMALL elements are copied and projected together, because that is cheaper. TOGETHER is the most
+# elements of such a batch, so that float64 temporaries stay under 1 MiB.
 SMALL, TOGETHER = 4096, 1 << 14
-# cos² of gradient and weight up to which that leaves less than 1e-6 of the one in the other.
+# cos² of gradient and weight up to which float32 sums leave a radial share below 1e-6.
 FAR_FROM_PARALLEL = 0.03
 # The same for sums in float64.
 WIDE = 1 - 1e-8
-# Below this mean, squares in float32 run into the subnormal numbers.
+# Below this mean, float32 squares become subnormal.
 SMALLEST_MEAN_SQUARE = 1e-31
 SMALLEST, LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 KEPT = 0.0, 1.0, False
@@ -38,18 +38,18 @@ Moments = tuple[float, float, float]
 
 
 class CpuPlan(VectorPlan):
-    """Segments that lie on the CPU, each projected as one vector."""
+    """Segments on the CPU, each projected as one vector."""
 
     def __init__(self, segments: Sequence[Segment], *, renormalize: bool, merge: bool = False):
         del merge  # the table here has one row per segment anyway
         self.segments, self.renormalize = segments, renormalize
 
     def project_(self) -> None:
-        """Replace each gradient by what ⊥Grad makes of it, one segment after the other."""
+        """Project each gradient in place, one segment after the other."""
         single, small = _sorted_by_size(self.segments)
         for collection in small:
             _project_small_(collection, self.renormalize)
-        # Backwards: what is touched last is still in the cache when the base optimizer begins, with the first.
+        # Backwards: the first tensors are then still in the cache when the base optimizer begins with them.
         for pairs in reversed(single):
             flat = [flattened(*pair) or pair for pair in pairs]
             self._change_(flat, _moments(flat))
@@ -59,7 +59,7 @@ class CpuPlan(VectorPlan):
         return torch.tensor([_moments(pairs) for pairs in self.segments], dtype=torch.float64)
 
     def apply_(self, table: Tensor) -> None:
-        """Project every gradient in place, by a table of moments."""
+        """Project each gradient in place, given the table of moments."""
         for pairs, row in zip(self.segments, table.tolist(), strict=True):
             self._change_(pairs, row)
 
@@ -70,7 +70,7 @@ class CpuPlan(VectorPlan):
 
 
 def _sorted_by_size(segments: Sequence[Segment]) -> tuple[list[Segment], list[list[Pair]]]:
-    """Segments to take one by one, and collections of small tensors of one dtype to take together."""
+    """Segments to project one by one, and batches of small tensors of one dtype to project together."""
     single: list[Segment] = []
     small: dict[torch.dtype, list[list[Pair]]] = defaultdict(lambda: [[]])
     room: dict[torch.dtype, int] = defaultdict(lambda: TOGETHER)
@@ -88,7 +88,7 @@ def _sorted_by_size(segments: Sequence[Segment]) -> tuple[list[Segment], list[li
 
 
 def _project_small_(pairs: list[Pair], renormalize: bool) -> None:
-    """Small tensors, copied one behind the other: there are many, and each call of torch costs the same."""
+    """Project small tensors together, concatenated, since each torch call has a fixed cost."""
     sizes, dtype = [pair.gradient.numel() for pair in pairs], pairs[0].gradient.dtype
     lengths, largest = torch.tensor(sizes), torch.finfo(dtype).max
     g, w = (
@@ -115,7 +115,7 @@ def _moments(pairs: Segment) -> Sequence[float]:
 
 
 def _quick_moments(gradient: Tensor, weight: Tensor) -> Moments | None:
-    """(B, c, R) from float32 dot products summed in float64; None where these cannot be trusted."""
+    """(B, c, R) from float32 dot products summed in float64; None where they are not accurate enough."""
     dtype = torch.float64 if gradient.dtype == torch.float64 else torch.float32
     square = product = gradient_square = 0.0
     is_ready = gradient.dtype == weight.dtype == dtype
@@ -123,7 +123,7 @@ def _quick_moments(gradient: Tensor, weight: Tensor) -> Moments | None:
     for x, y in pieces(gradient, weight, size if is_ready else dense.CHUNK):
         if not is_ready or x.ndim != 1:
             x, y = x.to(dtype).flatten(), y.to(dtype).flatten()
-        # One stream from memory at a time, then both from the cache: faster than ⟨g, w⟩ first.
+        # One stream from memory at a time, then both from the cache: faster than computing ⟨g, w⟩ first.
         square += torch.dot(y, y).item()
         gradient_square += torch.dot(x, x).item()
         product += torch.dot(x, y).item()
@@ -133,7 +133,7 @@ def _quick_moments(gradient: Tensor, weight: Tensor) -> Moments | None:
 
 
 def _from_sums(square: float, product: float, gradient_square: float, largest_cosine_square: float) -> Moments | None:
-    """(B, c, R) from ‖w‖², ⟨g, w⟩ and ‖g‖², unless R would lose too many digits by it."""
+    """(B, c, R) from ‖w‖², ⟨g, w⟩ and ‖g‖²; None if R would lose too many digits."""
     radial_square = product * product / square if square > 0 else math.nan
     if not radial_square <= largest_cosine_square * gradient_square < math.inf:
         return None
@@ -141,7 +141,7 @@ def _from_sums(square: float, product: float, gradient_square: float, largest_co
 
 
 def _change(moments: Sequence[float], renormalize: bool, rounding: float) -> tuple[float, float, bool]:
-    """c, s and whether g − c w cancels: `orthograd.engine.plan.correction` in plain numbers."""
+    """c, s, and True if g − c w cancels: `orthograd.engine.plan.correction` for Python floats."""
     square, c, residual = moments
     radial_square = square * c * c
     gradient_square = residual + radial_square
@@ -156,11 +156,11 @@ def _change_(pair: Pair, c: float, s: float, cancels: bool) -> None:
     """g ← s (g − c w), in place."""
     if (c, s, cancels) == KEPT:
         return
-    flat, kind = flattened(*pair), pair.gradient.dtype
-    # Where gradient and weight are many powers of ten apart, float32 holds both, and not their ratio.
-    dtype = torch.float64 if cancels or kind == torch.float64 or not _fits_float32(s * c) else torch.float32
-    if flat is not None and kind == pair.weight.dtype == dtype:
-        # addr is βM + α(u⊗v): with u = [1] the one torch operation that makes s g − s c w in a single pass.
+    flat, own = flattened(*pair), pair.gradient.dtype
+    # If gradient and weight are many powers of ten apart, float32 can hold both but not their ratio.
+    dtype = torch.float64 if cancels or own == torch.float64 or not _fits_float32(s * c) else torch.float32
+    if flat is not None and own == pair.weight.dtype == dtype:
+        # addr is βM + α(u⊗v): with u = [1] the only torch operation that computes s g − s c w in a single pass.
         flat.gradient.view(1, -1).addr_(ONE[dtype], flat.weight, beta=s, alpha=-s * c)
         return
     for x, y in pieces(*pair, dense.CHUNK):
@@ -168,5 +168,5 @@ def _change_(pair: Pair, c: float, s: float, cancels: bool) -> None:
 
 
 def _fits_float32(number: float) -> bool:
-    """Whether float32 has it with all its digits."""
+    """True if float32 holds the number with full precision."""
     return number == 0 or SMALLEST <= abs(number) <= LARGEST

@@ -1,7 +1,7 @@
 """⊥Grad in plain torch operations on any device, in float64, in place, with no temporary larger than a chunk.
 
-Careful rather than quick: it serves the devices that have no engine of their own, and the hard cases of those
-that have one. No value is read back to Python, which would make the host wait for the device.
+Exact rather than fast: for devices without a special engine, and for the hard cases of those with one. No value is
+read back to Python, so the host does not wait for the device.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor
 from ..projection import rounding_of
 from .plan import Correction, Pair, Plan, Segment, VectorPlan, correction, merged
 
-# Elements a piece: temporaries of 256 KiB in float64, which stay in the cache of a CPU core. No more than three are
-# alive at once, which keeps the whole under 1 MiB; smaller pieces take longer.
+# Elements per piece: float64 temporaries of 256 KiB, which stay in the cache of a CPU core. At most three are alive at
+# once, under 1 MiB in total; smaller pieces are slower.
 CHUNK = 1 << 15
 
 
@@ -33,7 +33,7 @@ class DensePlan(VectorPlan):
         return torch.stack([merged(torch.stack([moments(*p).to(self.home) for p in pairs])) for pairs in self.segments])
 
     def apply_(self, table: Tensor) -> None:
-        """Project every gradient in place, by a table of moments."""
+        """Project each gradient in place, given the table of moments."""
         change = correction(table, renormalize=self.renormalize, rounding=self.rounding)
         for pairs, c, s in zip(self.segments, *change, strict=True):
             for gradient, weight in pairs:
@@ -41,13 +41,13 @@ class DensePlan(VectorPlan):
 
 
 class DenseRowsPlan(Plan):
-    """Segments on any devices, each row of each tensor projected for itself."""
+    """Segments on any devices, each row of each tensor projected separately."""
 
     def __init__(self, segments: Sequence[Segment], *, renormalize: bool):
         self.segments, self.renormalize = segments, renormalize
 
     def project_(self) -> None:
-        """Replace each gradient by what ⊥Grad makes of it."""
+        """Project each gradient in place."""
         for pair in (pair for pairs in self.segments for pair in pairs):
             project_rows_(*pair, renormalize=self.renormalize)
 
@@ -58,7 +58,7 @@ def moments(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def _moments_of_piece(gradient: Tensor, weight: Tensor) -> Tensor:
-    # A function of its own, so that its temporaries are gone before the next piece has some.
+    # A separate function, so that its temporaries are freed before the next piece.
     g, w = (tensor.to(_widest(tensor)).flatten() for tensor in (gradient, weight))
     square = torch.dot(w, w)
     coefficient = torch.dot(g, w) / torch.where(square == 0, 1, square)
@@ -67,32 +67,32 @@ def _moments_of_piece(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def change_(gradient: Tensor, weight: Tensor, c: Tensor, s: Tensor) -> None:
-    """g ← s (g − c w), in place; c = 0 and s = 1 leave every bit of g as it is."""
+    """g ← s (g − c w), in place; c = 0 and s = 1 leave g unchanged, bit for bit."""
     for x, y in pieces(gradient, weight, CHUNK):
         x.copy_(torch.where((c == 0) & (s == 1), x, changed(x, y, c, s, _widest(x)).to(x.dtype)))
 
 
 def changed(gradient: Tensor, weight: Tensor, c: Tensor | float, s: Tensor | float, dtype: torch.dtype) -> Tensor:
-    """s (g − c w) in ``dtype``, cut to what the gradient's own dtype can hold: finite stays finite."""
+    """s (g − c w) in ``dtype``, clamped to the range of the gradient's dtype, so that finite values stay finite."""
     largest = torch.finfo(gradient.dtype).max
     radial = c * weight.to(dtype)
     return torch.sub(gradient.to(dtype), radial, out=radial).mul_(s).clamp_(-largest, largest)
 
 
 def project_rows_(gradient: Tensor, weight: Tensor, *, renormalize: bool) -> None:
-    """Project every row (slice along the first dimension) for itself, a block of rows at a time."""
+    """Project every row (slice along the first dimension) separately, a block of rows at a time."""
     for x, y in _blocks(gradient, weight):
         table = _moments_of_block(x, y)
         _change_block_(x, y, *correction(table, renormalize=renormalize, rounding=rounding_of(gradient.dtype)))
 
 
 def row_moments(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The table of moments of one pair, with one row for each of its rows, a block of rows at a time."""
+    """The table of moments of one pair, one row for each of its rows."""
     return torch.cat([_moments_of_block(*block) for block in _blocks(gradient, weight)])
 
 
 def change_rows_(gradient: Tensor, weight: Tensor, change: Correction) -> None:
-    """As `change_`, with a coefficient and a scale for each row."""
+    """`change_` with a coefficient and a scale for each row."""
     columns = (column.split(_block_size(gradient)) for column in change)
     for (x, y), c, s in zip(_blocks(gradient, weight), *columns, strict=True):
         _change_block_(x, y, c, s)
@@ -103,7 +103,7 @@ def _block_size(gradient: Tensor) -> int:
 
 
 def _blocks(gradient: Tensor, weight: Tensor) -> Iterator[Pair]:
-    """Some rows at a time: as many as make a piece, and at least one."""
+    """Blocks of rows: as many as fill a piece, and at least one."""
     return map(Pair, *(tensor.split(_block_size(gradient)) for tensor in (gradient, weight)))
 
 
@@ -122,7 +122,7 @@ def _change_block_(gradient: Tensor, weight: Tensor, c: Tensor, s: Tensor) -> No
 
 
 def pieces(gradient: Tensor, weight: Tensor, size: int) -> Iterator[Pair]:
-    """Matching views of at most ``size`` elements that cover both tensors, flat wherever memory allows it."""
+    """Matching views of at most ``size`` elements that cover both tensors, flat where the memory layout allows it."""
     flat = flattened(gradient, weight)
     if flat is not None and gradient.numel() <= size:
         yield flat
@@ -137,7 +137,7 @@ def pieces(gradient: Tensor, weight: Tensor, size: int) -> Iterator[Pair]:
 
 
 def flattened(gradient: Tensor, weight: Tensor) -> Pair | None:
-    """Both as vectors over their memory, in one order; None where their memory formats differ or have holes."""
+    """Both as 1-D views in memory order; None if their memory formats differ or have gaps."""
     if gradient.is_contiguous() and weight.is_contiguous():
         return Pair(gradient, weight) if gradient.ndim == 1 else Pair(gradient.view(-1), weight.view(-1))
     if gradient.stride() == weight.stride() and is_dense(gradient):
@@ -146,7 +146,7 @@ def flattened(gradient: Tensor, weight: Tensor) -> Pair | None:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill their memory, each once, in whatever order (channels_last, transposed …)."""
+    """True if the elements fill their memory without gaps or overlap, in any order (channels_last, transposed …)."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -157,5 +157,5 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def _widest(tensor: Tensor) -> torch.dtype:
-    """float64, but on Apple GPUs, which have none."""
+    """float64, or float32 on Apple GPUs, which have no float64."""
     return torch.float32 if tensor.device.type == "mps" else torch.float64

@@ -1,4 +1,4 @@
-"""The gradients that parameters hold, made ready to be projected in place."""
+"""Prepares the gradients of parameters for projection in place."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .sharded import laid_out_like
 
 
 def project_gradients_(segments: Sequence[Sequence[Tensor]], options: Options, projector: Projector) -> None:
-    """Project the gradients that parameters hold, in place; each segment of parameters is one vector."""
+    """Project the gradients of parameters in place, each segment as one vector."""
     projector.project_gradients_(segments, lambda: gradient_pairs(segments, options))
 
 
 def gradient_pairs(segments: Sequence[Sequence[Tensor]], options: Options) -> list[list[Pair]]:
-    """The segments as pairs of gradient and weight, without what has no gradient."""
+    """The segments as pairs of gradient and weight; parameters without a gradient are left out."""
     pairs = [[pair for p in segment if (pair := gradient_pair(p, options))] for segment in segments]
     return [segment for segment in pairs if segment]
 
 
 def gradient_pair(parameter: Tensor, options: Options) -> Pair | None:
-    """The gradient, ready to be changed in place, with its weight; None if there is no gradient.
+    """The gradient, writable in place, with its weight; None if there is no gradient.
 
-    Replaces a gradient that cannot be changed in place (expanded, conjugated lazily, laid out over the ranks in
-    another way than its parameter) by an equal one that can.
+    Replaces a gradient that cannot be changed in place (expanded, lazily conjugated, or with other placements than its
+    parameter) by an equal one that can.
     """
     gradient = parameter.grad
     if gradient is None:
@@ -45,12 +45,12 @@ def gradient_pair(parameter: Tensor, options: Options) -> Pair | None:
 
 
 def _sparse_pair(parameter: Tensor, gradient: Tensor, options: Options) -> Pair:
-    """The rows a sparse gradient holds, and their weights: all there is to project when rows stand alone."""
+    """The rows that a sparse gradient holds, with their weights: enough to project each row separately."""
     if options.granularity != "row" or gradient.layout is not torch.sparse_coo or gradient.sparse_dim() != 1:
         raise ValueError(
-            f"a sparse gradient stays sparse under ⊥Grad only row by row: expected a dense gradient for the parameter "
-            f"of shape {tuple(parameter.shape)}, or granularity='row' and a gradient sparse in its first dimension, "
-            f"got layout {gradient.layout} and granularity={options.granularity!r}. Its param group can have "
+            f"expected a dense gradient for the parameter of shape {tuple(parameter.shape)}, or granularity='row' and "
+            f"a gradient that is sparse in its first dimension, got layout {gradient.layout} and "
+            f"granularity={options.granularity!r}. Give its param group "
             f'"orthogonal": False or "orthogonal": {{"granularity": "row"}}.'
         )
     parameter.grad = gradient = gradient.coalesce()

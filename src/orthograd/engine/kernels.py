@@ -1,9 +1,10 @@
-"""⊥Grad as Triton kernels over many tensors at once: one launch measures, one changes the gradients in place.
+"""Triton kernels that project many tensors at once: one launch computes moments, one changes the gradients in place.
 
-A directory in device memory says where each tensor lies: one `Column` per tensor, written by `orthograd.engine.launch`.
-Thread blocks find their tensor in it, so the number of tensors does not change the number of launches, and no scalar
-ever leaves the device. The arithmetic is that of `orthograd.engine.plan`, in float64: squares of 1e±30 neither
-overflow nor vanish, and sums need no compensation. Sums run in a fixed order: no atomics.
+A directory in device memory holds the address of each tensor: one `Column` per tensor, written by
+`orthograd.engine.launch`. Each thread block looks up its tensor, so the number of launches does not depend on the
+number of tensors, and no scalar leaves the device. The arithmetic is that of `orthograd.engine.plan`, in float64:
+squares of 1e±30 neither overflow nor underflow, and sums need no compensation. Sums run in a fixed order, without
+atomics.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import triton.language as tl
 
 
 class Column(NamedTuple):
-    """What a directory says of one tensor. The fields are the rows of the directory, from the top.
+    """The directory entry of one tensor. The fields are the rows of the directory, from the top.
 
-    A slot is a row of the table of moments. Each thread block measures into a slot of its own, counted from ``slot``
-    for the first one of its tensor, and projects by ``first_slot`` … ``end_slot`` together.
+    A slot is a row of the table of moments. Each thread block writes to its own slot, counted from ``slot`` for the
+    first block of the tensor, and projects with the merged moments of ``first_slot`` … ``end_slot``.
     """
 
     gradient: int  # address
     weight: int  # address
     length: int  # elements
-    chunk: int  # elements that a thread block works on
+    chunk: int  # elements per thread block
     first_slot: int = 0
     end_slot: int = 0
     slot: int = 0
@@ -32,12 +33,12 @@ class Column(NamedTuple):
 
 
 ROW = Column(*map(tl.constexpr, range(len(Column._fields))))
-# Kernels read no globals but such constants.
+# Kernels can read only such constants as globals.
 GRADIENT, WEIGHT, LENGTH, CHUNK = ROW.gradient, ROW.weight, ROW.length, ROW.chunk
 FIRST_SLOT, END_SLOT, SLOT, FIRST_BLOCK = ROW.first_slot, ROW.end_slot, ROW.slot, ROW.first_block
-# A gradient is nearly parallel to its weight if it has so many times the square of what is left of it.
+# A gradient is nearly parallel to its weight if ‖g‖² is more than this many times ‖g⊥‖².
 NEARLY = tl.constexpr(256.0)
-# Of a thread block: the quickest of those tried on an H200.
+# Per thread block: the fastest value tried on an H200.
 THREADS = tl.constexpr(128)
 
 
@@ -51,7 +52,7 @@ def moments_kernel(directory, tensors, table, TYPES: tl.constexpr, ALIGNED: tl.c
 
 @triton.jit
 def merge_kernel(ends, table, out, SLOTS: tl.constexpr):
-    """Write (B, c, R) of one segment, which is slots ``ends[segment] … ends[segment + 1]`` together."""
+    """Write the merged (B, c, R) of one segment: slots ``ends[segment] … ends[segment + 1]``."""
     segment = tl.program_id(0)
     _store(out, segment, _merged(table, tl.load(ends + segment), tl.load(ends + segment + 1), SLOTS))
 
@@ -63,8 +64,8 @@ def apply_kernel(
 ):  # fmt: skip
     """Project this thread block's chunk of a gradient in place.
 
-    Backwards: the last chunks to be measured are still in the cache, and the first to be changed last will be
-    when the base optimizer begins with them.
+    Blocks run backwards: the chunks measured last are still in the cache, and so are the chunks changed last when the
+    base optimizer begins with them.
     """
     column, part = _column(directory, tensors, tl.num_programs(0) - 1 - tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
@@ -78,7 +79,7 @@ def rows_kernel(
     directory, tensors, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr,
     TYPES: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Measure and project one row: a chunk that needs nothing from the others."""
+    """Measure and project one row, which is a chunk independent of all others."""
     column, part = _column(directory, tensors, tl.program_id(0))
     gradient, weight, length = _chunk(column, tensors, part, TYPES, ALIGNED)
     moments = _moments(gradient, weight, length, BLOCK)
@@ -87,7 +88,7 @@ def rows_kernel(
 
 @triton.jit
 def _column(directory, tensors, block):
-    """The column of the tensor that a thread block works on, and which of its chunks."""
+    """The column of the tensor that a thread block works on, and the number of its chunk."""
     lanes = tl.arange(0, 128)
     firsts = directory + FIRST_BLOCK * tensors
     index = -1
@@ -99,12 +100,12 @@ def _column(directory, tensors, block):
 
 @triton.jit
 def _chunk(column, tensors, part, TYPES: tl.constexpr, ALIGNED: tl.constexpr):
-    """Where this thread block's part of gradient and weight begins, and how many elements it has."""
+    """Pointers to this thread block's part of gradient and weight, and its number of elements."""
     chunk = tl.load(column + CHUNK * tensors)
     start = part * chunk
     gradient = tl.load(column + GRADIENT * tensors).to(tl.pointer_type(TYPES[0])) + start
     weight = tl.load(column + WEIGHT * tensors).to(tl.pointer_type(TYPES[1])) + start
-    if ALIGNED:  # then the compiler loads 16 bytes at a time
+    if ALIGNED:  # lets the compiler load 16 bytes at a time
         gradient = tl.multiple_of(gradient, 16)
         weight = tl.multiple_of(weight, 16)
     return gradient, weight, tl.minimum(chunk, tl.load(column + LENGTH * tensors) - start)
@@ -112,7 +113,7 @@ def _chunk(column, tensors, part, TYPES: tl.constexpr, ALIGNED: tl.constexpr):
 
 @triton.jit
 def _moments(gradient, weight, length, BLOCK: tl.constexpr):
-    """(B, c, R) of a chunk: by sums about zero, and where g is nearly parallel to w, about the c that they give."""
+    """(B, c, R) of a chunk, from sums about zero; if g is nearly parallel to w, again about the estimated c."""
     guess = tl.full((), 0.0, tl.float64)
     square, shift, residual = guess, guess, guess
     attempt = 0
@@ -127,12 +128,12 @@ def _moments(gradient, weight, length, BLOCK: tl.constexpr):
 
 @triton.jit
 def _sums(gradient, weight, length, guess, BLOCK: tl.constexpr):
-    """Of w², d w and d² for the difference d of g and guess · w."""
+    """Sums of w², d w and d² with d = g − guess · w."""
     squares = tl.zeros([THREADS], tl.float64)
     products = tl.zeros([THREADS], tl.float64)
     residuals = tl.zeros([THREADS], tl.float64)
     whole = length // BLOCK * BLOCK
-    for offset in range(0, whole, BLOCK):  # whole blocks need no mask, without which loads are wide
+    for offset in range(0, whole, BLOCK):  # no mask, so that loads are wide
         g, w = _load(gradient, weight, offset + tl.arange(0, BLOCK), tl.float64)
         squares, products, residuals = _added(g, w, guess, squares, products, residuals)
     if whole < length:
@@ -149,7 +150,7 @@ def _added(g, w, guess, squares, products, residuals):
 
 @triton.jit
 def _by_thread(values):
-    """The sum of what each thread has loaded: one number to keep instead of many."""
+    """The sum of the values of each thread, to keep one number instead of many."""
     return tl.sum(tl.reshape(values, [THREADS, values.shape[0] // THREADS]), 1)
 
 
@@ -176,7 +177,7 @@ def _project(
     gradient, weight, length, moments, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr, LARGEST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """g ← s (g − c w), cut to what the dtype holds; a gradient that is not finite stays as it is."""
+    """g ← s (g − c w), clamped to the range of the dtype; a gradient that is not finite is unchanged."""
     coefficient, scale, is_changed = _correction(moments, RENORMALIZE, ROUNDING)
     if is_changed:
         whole = length // BLOCK * BLOCK
@@ -193,7 +194,7 @@ def _project(
 
 @triton.jit
 def _correction(moments, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr):
-    """The c and s of s (g − c w), and whether all is finite."""
+    """c and s of s (g − c w), and True if all moments are finite."""
     square, coefficient, residual = moments
     gradient_square = residual + square * coefficient * coefficient
     is_zero = residual <= ROUNDING * ROUNDING * gradient_square
@@ -204,23 +205,23 @@ def _correction(moments, RENORMALIZE: tl.constexpr, ROUNDING: tl.constexpr):
 
 
 @triton.jit
-def _load(gradient, weight, offsets, KIND: tl.constexpr):
-    return _widened(tl.load(gradient + offsets), KIND), _widened(tl.load(weight + offsets), KIND)
+def _load(gradient, weight, offsets, DTYPE: tl.constexpr):
+    return _widened(tl.load(gradient + offsets), DTYPE), _widened(tl.load(weight + offsets), DTYPE)
 
 
 @triton.jit
-def _load_masked(gradient, weight, offsets, length, KIND: tl.constexpr):
+def _load_masked(gradient, weight, offsets, length, DTYPE: tl.constexpr):
     mask = offsets < length
     g = tl.load(gradient + offsets, mask=mask, other=0.0)
-    return _widened(g, KIND), _widened(tl.load(weight + offsets, mask=mask, other=0.0), KIND)
+    return _widened(g, DTYPE), _widened(tl.load(weight + offsets, mask=mask, other=0.0), DTYPE)
 
 
 @triton.jit
-def _widened(values, KIND: tl.constexpr):
-    """Values in another kind, by way of float32: not every Triton converts bfloat16 in one step."""
+def _widened(values, DTYPE: tl.constexpr):
+    """Values in another dtype, converted by way of float32: not every Triton converts bfloat16 directly."""
     if values.dtype.primitive_bitwidth < 32:
         values = values.to(tl.float32)
-    return values.to(KIND)
+    return values.to(DTYPE)
 
 
 @triton.jit
@@ -232,7 +233,7 @@ def _narrowed(values, TYPE: tl.constexpr):
 
 @triton.jit
 def _slots(table, slots, end):
-    mask = slots < end  # .cg, since thread blocks of the same launch may just have written them
+    mask = slots < end  # .cg: thread blocks of the same launch may have written them
     square = tl.load(table + 3 * slots, mask=mask, other=0.0, cache_modifier=".cg")
     coefficient = tl.load(table + 3 * slots + 1, mask=mask, other=0.0, cache_modifier=".cg")
     return square, coefficient, tl.load(table + 3 * slots + 2, mask=mask, other=0.0, cache_modifier=".cg")
@@ -248,5 +249,5 @@ def _store(table, slot, moments):
 
 @triton.jit
 def _ratio(numerator, denominator):
-    """numerator / denominator, and zero for a weight of zero, which has no direction."""
+    """numerator / denominator; zero for a zero weight, which has no direction."""
     return tl.where(denominator == 0, 0.0, numerator / tl.where(denominator == 0, 1.0, denominator))

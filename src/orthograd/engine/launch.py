@@ -1,4 +1,4 @@
-"""Where gradients lie on one CUDA device, and the launches that measure and project them."""
+"""Directories of gradients on one CUDA device, and the launches that measure and project them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from . import compilation, kernels
 from .dense import flattened
 from .plan import Pair, Plan, Segment, VectorPlan
 
-# Elements a thread block reads at a time, and the smallest chunk it is given: the quickest of those tried on an H200.
+# Elements that a thread block reads at a time, and its smallest chunk: the fastest values tried on an H200.
 BLOCK, SMALLEST_CHUNK = 1024, 8192
 WARPS = kernels.THREADS.value // 32
-# Chunks a tensor, at most: each thread block of the second launch merges the moments of all its tensor's chunks.
+# Most chunks per tensor: each thread block of the second launch merges the moments of all chunks of its tensor.
 MOST_CHUNKS = 512
 SLOTS = 256
-# Compiled kernels of older versions may want other arguments than their source has; tried on 3.6.
+# In older versions compiled kernels may take other arguments than their source; tested with 3.6.
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 6)
 TYPES = {
     torch.float16: tl.float16,
@@ -36,7 +36,7 @@ TYPES = {
 
 
 def is_eligible(pair: Pair, rows: bool) -> bool:
-    """Whether the kernels can walk this pair: dtypes they know, one memory order, and rows one after another."""
+    """True if the kernels can process this pair: known dtypes, one memory order, and contiguous rows."""
     gradient, weight = pair
     is_known = gradient.dtype in TYPES and weight.dtype in TYPES
     in_order = not rows or len(gradient) < 2 or gradient.stride(0) * len(gradient) == gradient.numel()
@@ -44,14 +44,14 @@ def is_eligible(pair: Pair, rows: bool) -> bool:
 
 
 class TritonPlan(VectorPlan):
-    """Segments on one CUDA device, each projected as one vector. Good while the tensors stay in place, see `moved`."""
+    """Segments on one CUDA device, each projected as one vector. Valid while addresses stay the same; see `moved`."""
 
     holds_addresses = True
 
     def __init__(self, segments: Sequence[Segment], *, renormalize: bool, merge: bool = False):
         self.device = segments[0][0].gradient.device
         chunks = [[division(pair.gradient.numel()) for pair in pairs] for pairs in segments]
-        # Without merging, the table has a row for each chunk, and the second launch merges those of a segment.
+        # Without merge_kernel the table has a row per chunk, and the second launch merges the rows of a segment.
         self.ends = [0, *accumulate(sum(count for _, count in parts) for parts in chunks)]
         most = max(end - first for first, end in pairwise(self.ends))
         self.merges = merge or most > MOST_CHUNKS
@@ -68,7 +68,7 @@ class TritonPlan(VectorPlan):
         self._apply = directories.launches(kernels.apply_kernel, renormalize=renormalize, last=(SLOTS,))
 
     def moved(self, addresses: Mapping[int, int]) -> TritonPlan | None:
-        """See `Plan.moved`: only addresses are copied to the device."""
+        """See `Plan.moved`. Only addresses are copied to the device."""
         directories = self._directories.moved(addresses)
         if directories is None:
             return None
@@ -90,14 +90,14 @@ class TritonPlan(VectorPlan):
             return out
 
     def apply_(self, table: Tensor) -> None:
-        """Project every gradient in place, by a table of moments."""
+        """Project each gradient in place, given the table of moments."""
         with on_its_device(self.device):
             for launch in self._apply:
                 launch(table)
 
 
 class TritonRowsPlan(Plan):
-    """Tensors on one CUDA device, each row projected for itself. Good while the tensors stay in place."""
+    """Tensors on one CUDA device, each row projected separately. Valid while addresses stay the same."""
 
     holds_addresses = True
 
@@ -112,7 +112,7 @@ class TritonRowsPlan(Plan):
         self._launches = directories.launches(kernels.rows_kernel, renormalize=renormalize)
 
     def moved(self, addresses: Mapping[int, int]) -> TritonRowsPlan | None:
-        """See `Plan.moved`: only addresses are copied to the device."""
+        """See `Plan.moved`. Only addresses are copied to the device."""
         directories = self._directories.moved(addresses)
         if directories is None:
             return None
@@ -121,32 +121,32 @@ class TritonRowsPlan(Plan):
         return plan
 
     def project_(self) -> None:
-        """Replace each gradient by what ⊥Grad makes of it: one launch, as every row stands for itself."""
+        """Project each gradient in place, in one launch, since rows are independent."""
         with on_its_device(self.device):
             for launch in self._launches:
                 launch()
 
 
 class Directories:
-    """Where the tensors of a plan lie: a directory for each pair of dtypes, and one launch walks each of them."""
+    """The addresses of a plan's tensors: a directory, and so a launch, for each pair of dtypes."""
 
     def __init__(self) -> None:
         self._columns: dict[tuple[torch.dtype, torch.dtype], list[kernels.Column]] = defaultdict(list)
         self._blocks: dict[tuple[torch.dtype, torch.dtype], int] = defaultdict(int)
         self._gradients: list[int] = []
-        """Their addresses, directory after directory."""
+        """Addresses of the gradients, directory after directory."""
 
     def add(self, pair: Pair, chunk: int, count: int, **slots: int) -> None:
-        """One more tensor, of ``count`` chunks of ``chunk`` elements each."""
+        """Add a tensor of ``count`` chunks with ``chunk`` elements each."""
         dtypes, addresses = (pair.gradient.dtype, pair.weight.dtype), (pair.gradient.data_ptr(), pair.weight.data_ptr())
         column = kernels.Column(*addresses, pair.gradient.numel(), chunk, first_block=self._blocks[dtypes], **slots)
         self._columns[dtypes].append(column)
         self._blocks[dtypes] += count
 
     def copied_to(self, device: torch.device, more: Sequence[int] = ()) -> Tensor:
-        """Put all directories on the device, and ``more`` numbers, whose place is returned.
+        """Copy all directories and ``more`` numbers to the device, and return the latter there.
 
-        Keep this object for as long as kernels may read them.
+        Keep this object alive while kernels may read them.
         """
         numbers = [row_by_row(columns) for columns in self._columns.values()]
         self._lengths = [*map(len, numbers), len(more)]
@@ -156,10 +156,10 @@ class Directories:
         return ends
 
     def moved(self, addresses: Mapping[int, int]) -> Directories | None:
-        """The same directories with other addresses of gradients; None where those are aligned otherwise.
+        """The same directories with other addresses of gradients; None if any address is not aligned.
 
-        In an ordinary loop gradients lie elsewhere after each backward pass. So this is done in every step: no loop
-        over tensors but for the addresses, and one small copy.
+        In an ordinary loop gradients move with each backward pass, so this runs in every step: it loops over addresses
+        only, and makes one small copy.
         """
         gradients = [addresses[old] for old in self._gradients]
         if any(address % 16 for address in self._gradients) or any(address % 16 for address in gradients):
@@ -175,7 +175,7 @@ class Directories:
         return there
 
     def relaunched(self, launches: Sequence[Launch]) -> list[Launch]:
-        """Launches of the directories that these were made from, for these."""
+        """The launches of the original directories, with the arguments of these."""
         places = (place for place, blocks in zip(self._places, self._blocks.values(), strict=True) if blocks)
         return [launch.with_first(place, *launch.first[1:]) for launch, place in zip(launches, places, strict=True)]
 
@@ -185,11 +185,11 @@ class Directories:
         return places[:-1]
 
     def launches(self, kernel: Any, *, renormalize: bool | None = None, last: tuple[Any, ...] = ()) -> list[Launch]:
-        """A thread block for each chunk; ``renormalize`` is for kernels that change gradients."""
+        """Launches with a thread block per chunk; ``renormalize`` is for kernels that change gradients."""
         launches = []
         for (dtypes, columns), place in zip(self._columns.items(), self._places, strict=True):
             if self._blocks[dtypes] == 0:
-                continue  # nothing but empty tensors
+                continue  # only empty tensors
             walk = (
                 (*(TYPES[each] for each in dtypes),),
                 all(is_aligned(c, c.gradient, c.weight) for c in columns),
@@ -202,20 +202,20 @@ class Directories:
 
 
 def row_by_row(columns: Sequence[Sequence[int]]) -> list[int]:
-    """A directory as kernels read it: a row has the same field of every column."""
+    """A directory as kernels read it: each row holds one field of all columns."""
     return [value for row in zip(*columns, strict=True) for value in row]
 
 
 def is_aligned(column: Any, *addresses: int) -> bool:
-    """Whether every chunk of a column begins where 16 bytes can be loaded at a time, in tensors at these addresses."""
+    """True if every chunk of tensors at these addresses begins at a multiple of 16 bytes."""
     return all(address % 16 == 0 for address in addresses) and (column.chunk % 16 == 0 or column.chunk >= column.length)
 
 
 class Launch:
-    """A kernel with all of its arguments but the tables between the first and the last ones.
+    """A kernel with all arguments bound, except the tables between the first and the last ones.
 
-    Triton looks at every argument of every launch, which takes a good part of a small network's step. The arguments
-    never change their kind here, so the compiled kernel is kept and called directly.
+    Triton inspects every argument of every launch, which takes much of a small network's step. The types of the
+    arguments never change here, so the compiled kernel is kept and called directly.
     """
 
     def __init__(self, kernel: Any, blocks: int, first: tuple[Any, ...], last: tuple[Any, ...]):
@@ -223,7 +223,7 @@ class Launch:
         self._direct: Any = None
 
     def with_first(self, *first: Any) -> Launch:
-        """The same kernel with other first arguments of the same kinds."""
+        """The same kernel with other first arguments of the same types."""
         launch = copy.copy(self)
         launch.first = first
         return launch
@@ -235,23 +235,23 @@ class Launch:
             self._direct(*arguments)
             return
         compiled = compilation.launch(self.kernel, self.grid, *arguments, num_warps=WARPS)
-        if compiled is not None and DIRECT:  # the interpreter compiles nothing, and what is compiled ahead comes later
+        if compiled is not None and DIRECT:  # None in the interpreter and inside compiled_ahead
             self._direct = compiled[self.grid]
 
 
 def in_pinned_memory(numbers: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The numbers on the host and on the device. Keep both: at each replay a CUDA graph copies one to the other."""
+    """The numbers on the host and on the device. Keep both: a CUDA graph copies them at each replay."""
     host = torch.tensor(numbers, dtype=torch.int64, pin_memory=device.type == "cuda")
     return host, host.to(device, non_blocking=True)
 
 
 def division(elements: int, smallest: int = SMALLEST_CHUNK) -> tuple[int, int]:
-    """Elements a chunk, and chunks, of a tensor of so many elements."""
+    """Elements per chunk, and number of chunks, for a tensor with this many elements."""
     chunk = max(smallest, -(-elements // MOST_CHUNKS // BLOCK) * BLOCK)
     return chunk, -(-elements // chunk)
 
 
 def on_its_device(device: torch.device) -> AbstractContextManager[object]:
-    """Triton launches on the current device, whichever that is."""
+    """Context that makes a device current, since Triton launches on the current device."""
     is_elsewhere = device.type == "cuda" and device.index != torch.cuda.current_device()
     return torch.cuda.device(device) if is_elsewhere else nullcontext()

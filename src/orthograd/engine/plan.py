@@ -1,13 +1,13 @@
-"""What every engine shares: pairs of gradient and weight, plans that project them, and the table between two passes.
+"""Shared by all engines: pairs of gradient and weight, plans that project them, and tables of moments.
 
-Three numbers say all that ⊥Grad needs of a gradient g and a weight w, however the two are cut in pieces:
+⊥Grad needs three numbers (moments) of a gradient g and a weight w, which may be split into pieces:
 
     B = ‖w‖²        c = ⟨g, w⟩ / B        R = ‖g − c w‖² = ‖g⊥‖²
 
-These are the least-squares fit of g by w. R is carried instead of ‖g‖² = R + c²B because the difference
-‖g‖² − c²B cancels to nothing when g is nearly parallel to w. Pieces merge as in parallel variance
-(Chan, Golub and LeVeque): B adds, c averages with weights B, and R adds after each piece's residual has been
-moved to the common c. Only positive terms are added, so nothing cancels, across chunks, tensors or ranks.
+These are the least-squares fit of g by w. R is stored instead of ‖g‖² = R + c²B because the difference ‖g‖² − c²B
+cancels when g is nearly parallel to w. Pieces merge as in parallel variance (Chan, Golub and LeVeque): B adds, c
+averages with weights B, and R adds after each residual is moved to the common c. Only positive terms are added, so
+nothing cancels across chunks, tensors or ranks.
 
 A table of moments holds one row (B, c, R) per piece, in float64.
 """
@@ -23,72 +23,66 @@ from torch import Tensor
 
 
 class Pair(NamedTuple):
-    """A gradient and the weight it belongs to: real, strided, of one shape, on one device."""
+    """A gradient and its weight: real, strided, of the same shape, on one device."""
 
     gradient: Tensor
     weight: Tensor
 
 
 Segment = Sequence[Pair]
-"""The pairs that are projected together, as one vector."""
+"""Pairs that are projected together as one vector."""
 
 
 class Plan(ABC):
-    """Some segments that one engine projects together, as often as it is asked to.
-
-    Each plan reads the tensors themselves at every call, whatever they hold then.
-    """
+    """Segments that one engine projects together, repeatedly. Each call reads the current values of the tensors."""
 
     holds_addresses: ClassVar[bool] = False
-    """Whether it knows its tensors by their addresses alone, so that it serves others that come to lie there."""
+    """True if the plan identifies tensors by address only, and so serves other tensors at the same addresses."""
 
     @abstractmethod
     def project_(self) -> None:
-        """Replace each gradient by what ⊥Grad makes of it."""
+        """Project each gradient in place."""
 
     def moved(self, addresses: Mapping[int, int]) -> Plan | None:
-        """The same plan for gradients that lie elsewhere, by their old addresses; None if it must be made anew."""
+        """The same plan for moved gradients, given new addresses by old ones; None if a new plan is needed."""
         return None
 
 
 class VectorPlan(Plan):
-    """A plan for segments that are one vector each, in two passes, between which ranks can add up their moments.
-
-    Plans that project each row of a tensor for itself need no second pass and have none.
-    """
+    """A plan that projects each segment as one vector, in two passes; between them ranks can reduce their moments."""
 
     @abstractmethod
     def __init__(self, segments: Sequence[Segment], *, renormalize: bool, merge: bool = False) -> None:
-        """With ``merge`` the table has one row per segment; without, an engine may leave that to its second pass."""
+        """With ``merge`` the table has one row per segment; without, an engine may merge in its second pass."""
 
     @abstractmethod
     def measure(self) -> Tensor:
-        """The table of moments. It changes no gradient."""
+        """The table of moments. Gradients are not changed."""
 
     @abstractmethod
     def apply_(self, table: Tensor) -> None:
-        """Project every gradient in place, by a table of the form that `measure` returns."""
+        """Project each gradient in place, given a table as `measure` returns it."""
 
     def project_(self) -> None:
-        """Replace each gradient by what ⊥Grad makes of it."""
+        """Project each gradient in place."""
         self.apply_(self.measure())
 
 
 def merged(table: Tensor) -> Tensor:
-    """The row (B, c, R) of all the pieces of a table together."""
+    """The merged row (B, c, R) of all pieces of a table."""
     sums = weighted(table).sum(0)
     common = averaged(sums)
     return torch.stack([sums[0], common, residual_about(table, common).sum()])
 
 
 def weighted(table: Tensor) -> Tensor:
-    """(B, B c) per row: what adds up."""
+    """(B, B c) per row: the additive form."""
     square, coefficient, _ = table.unbind(1)
     return torch.stack([square, square * coefficient], dim=1)
 
 
 def averaged(sums: Tensor) -> Tensor:
-    """c from summed (B, B c); zero where the weight is zero, which has no direction."""
+    """c from summed (B, B c); zero for a zero weight, which has no direction."""
     square, product = sums.unbind(-1)
     return product / torch.where(square == 0, 1, square)
 
@@ -107,10 +101,10 @@ class Correction(NamedTuple):
 
 
 def correction(table: Tensor, *, renormalize: bool, rounding: float) -> Correction:
-    """What to do to the gradients that a table describes.
+    """The corrections for the gradients of a table of moments.
 
     The scale is ‖g‖ / ‖g⊥‖ or 1, and zero where ‖g⊥‖ ≤ rounding · ‖g‖ (definition 1, step 3). A row that is
-    not finite gets coefficient 0 and scale 1, which leave its gradient as it is.
+    not finite gets coefficient 0 and scale 1, which leave its gradient unchanged.
     """
     square, coefficient, residual = table.unbind(1)
     gradient_square = residual + square * coefficient**2

@@ -1,4 +1,4 @@
-"""From pairs of gradient and weight to the engine that projects them."""
+"""Chooses an engine for pairs of gradient and weight, and reuses its plans from step to step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .dense import DensePlan, DenseRowsPlan
 from .plan import Pair, Plan, Segment
 from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of, widest
 
-# Addresses of gradients repeat from step to step; a few alternating sets are remembered.
+# Addresses of gradients repeat from step to step; this many alternating sets are remembered.
 REMEMBERED = 8
 CPU = torch.device("cpu")
 Columns = tuple[list[Tensor | None], list[Tensor]]
@@ -25,7 +25,7 @@ Addresses = tuple[list[int], list[int], list[Any], list[int], list[int]]
 
 
 class Known(NamedTuple):
-    """Where tensors lay, the dtypes of their gradients, and the plans that were made for them."""
+    """Addresses of tensors, the dtypes of their gradients, and the plans made for them."""
 
     addresses: Addresses
     dtypes: list[torch.dtype | None]
@@ -33,13 +33,13 @@ class Known(NamedTuple):
 
 
 class Projector:
-    """Projects gradients in place and remembers where they lie on a CUDA device.
+    """Projects gradients in place, and remembers their addresses on a CUDA device.
 
-    A segment is a list of pairs (gradient, weight) that count as one vector; with ``rows`` every row of every
-    tensor is a vector of its own. Engines: "reference" (float64, slow), "torch" (any device), "triton" (CUDA),
-    "auto" (the fastest that fits). Where Triton cannot walk a tensor's memory, torch serves it.
+    A segment is a list of pairs (gradient, weight) that are projected as one vector; with ``rows`` every row of every
+    tensor is a separate vector. Engines: "reference" (float64, slow), "torch" (any device), "triton" (CUDA), "auto"
+    (the fastest that applies). Tensors with a memory layout that Triton cannot read are projected by torch.
 
-    Serves the same tensors at every step, wherever they come to lie: their dtypes must stay what they are.
+    A projector is for the same tensors at every step. They may move, but their dtypes must stay the same.
     """
 
     def __init__(self, *, renormalize: bool = True, rows: bool = False, engine: str = "auto"):
@@ -48,7 +48,7 @@ class Projector:
         self._captured: list[list[Plan]] = []
 
     def project_(self, segments: Sequence[Segment]) -> None:
-        """Replace each gradient by what ⊥Grad makes of it."""
+        """Project each gradient in place."""
 
         def columns() -> Columns:
             pairs = [pair for segment in segments for pair in segment]
@@ -57,10 +57,10 @@ class Projector:
         self._project_(segments[0][0].weight if segments else None, segments, columns, lambda: segments)
 
     def project_gradients_(self, segments: Sequence[Sequence[Tensor]], ready: Callable[[], Sequence[Segment]]) -> None:
-        """Project the gradients that parameters hold.
+        """Project the gradients of parameters in place.
 
-        ``ready`` returns them as pairs, and may replace ``.grad``. It is called only if they do not lie where those of
-        a step before lay, or not on a CUDA device.
+        ``ready`` returns them as pairs, and may replace ``.grad``. It is not called if the gradients have the addresses
+        of an earlier step on a CUDA device.
         """
 
         def columns() -> Columns:
@@ -87,7 +87,7 @@ class Projector:
             return
         plans = self._project_anew_(pairs := ready())
         if plans and _is_repeatable(plans, pairs):
-            gradients, weights = columns()  # what was made ready may lie elsewhere
+            gradients, weights = columns()  # ready() may have replaced gradients
             addresses = _addresses(gradients, weights, lengths)
             if addresses is not None:
                 self._remember(Known(addresses, _dtypes(gradients), plans))
@@ -99,7 +99,7 @@ class Projector:
         return self.engine == "triton" or (self.engine == "auto" and weight.is_cuda)
 
     def _known(self, addresses: Addresses | None) -> list[Plan] | None:
-        """The plans for gradients that lie where some lay before; None if none did."""
+        """The plans of an earlier step with the same addresses; None if there was none."""
         if addresses is not None:
             for known in reversed(self._remembered):
                 if known.addresses == addresses:
@@ -107,14 +107,14 @@ class Projector:
         return None
 
     def _moved(self, addresses: Addresses | None, gradients: Sequence[Tensor | None]) -> list[Plan] | None:
-        """The last plans, for gradients that have moved, as they do where they are not kept; None if more is new."""
+        """The last plans, updated for gradients that have moved; None if anything else changed."""
         if addresses is None or not self._remembered or is_capturing():
             return None
         last, dtypes, plans = self._remembered[-1]
         if last[1:] != addresses[1:] or dtypes != _dtypes(gradients) or not all(map(_is_plain, gradients)):
             return None
         moves = dict(zip(last[0], addresses[0], strict=True))
-        if [moves[old] for old in last[0]] != addresses[0]:  # some had an address in common, as empty tensors have
+        if [moves[old] for old in last[0]] != addresses[0]:  # some shared an address, as empty tensors do
             return None
         moved = [plan for each in plans if (plan := each.moved(moves)) is not None]
         if len(moved) < len(plans):
@@ -124,7 +124,7 @@ class Projector:
 
     @torch.no_grad()
     def _project_anew_(self, segments: Sequence[Segment]) -> list[Plan]:
-        """Replace each gradient by what ⊥Grad makes of it, and return the plans that did it."""
+        """Project each gradient in place with new plans, and return the plans."""
         if self.engine == "reference":
             for pairs in segments:
                 _project_by_reference_(pairs, renormalize=self.renormalize, rows=self.rows)
@@ -138,12 +138,12 @@ class Projector:
 
     def _run(self, plans: list[Plan]) -> None:
         if is_capturing():
-            self._captured.append(plans)  # the graph reads a plan's memory at every replay, while it lives
+            self._captured.append(plans)  # the graph reads the memory of a plan at every replay
         for plan in plans:
             plan.project_()
 
     def _planned(self, segments: Sequence[Segment]) -> list[Plan]:
-        """The segments in batches that one plan can hold, in an order that is the same on every rank."""
+        """A plan for each batch of segments that fit together, in the same order on every rank."""
         batches: dict[Any, tuple[list[Segment], list[Segment]]] = defaultdict(lambda: ([], []))
         whole = widest({mesh for pairs in segments for _, weight in pairs if (mesh := mesh_of(weight)) is not None})
         for pairs in segments:
@@ -167,10 +167,10 @@ class Projector:
         return ShardedPlan(whole, parts, mesh, plan_class, renormalize=self.renormalize)
 
     def _mesh(self, pairs: Segment, whole: dict[Any, Any]) -> Any:
-        """The one mesh that the vectors are sharded over; None if this rank has all of each."""
+        """The mesh that the vectors are sharded over; None if this rank holds them whole."""
         meshes = {whole[mesh] for _, weight in pairs if (mesh := mesh_of(weight)) is not None}
         if len(meshes) > 1:
-            raise ValueError(f"tensors projected as one vector must share one device mesh, got {meshes}")
+            raise ValueError(f"expected tensors projected as one vector to share one device mesh, got {meshes}")
         if not meshes or (self.rows and all(has_whole_rows(weight) for _, weight in pairs)):
             return None
         return meshes.pop()
@@ -181,14 +181,14 @@ class Projector:
         device = _device(pairs)
         if self.engine == "triton" and device == CPU and os.environ.get("TRITON_INTERPRET") != "1":
             raise ValueError(
-                "engine='triton' needs CUDA tensors, or TRITON_INTERPRET=1 to try it slowly, got cpu tensors"
+                "engine='triton' needs CUDA tensors, got CPU tensors; TRITON_INTERPRET=1 runs it slowly on the CPU"
             )
         is_wanted = self.engine == "triton" or (device is not None and device.type == "cuda" and has_triton())
         return is_wanted and device is not None and all(_launch().is_eligible(pair, self.rows) for pair in pairs)
 
 
 def _project_by_reference_(pairs: Segment, *, renormalize: bool, rows: bool) -> None:
-    """The definition itself, on one vector made of all pairs."""
+    """Project by the reference implementation, all pairs as one vector."""
     if rows or len(pairs) == 1:
         for gradient, weight in pairs:
             _replace_(gradient, orthogonal_gradient(gradient, weight, renormalize=renormalize, rows=rows))
@@ -200,7 +200,7 @@ def _project_by_reference_(pairs: Segment, *, renormalize: bool, rows: bool) -> 
 
 
 def _replace_(gradient: Tensor, projected: Tensor) -> None:
-    """Round to the gradient's dtype; what was finite stays finite."""
+    """Copy into the gradient, clamped so that finite values stay finite in its dtype."""
     if not gradient.is_complex():
         largest = torch.finfo(gradient.dtype).max
         projected = torch.where(gradient.isfinite(), projected.clamp(-largest, largest), projected)
@@ -208,7 +208,7 @@ def _replace_(gradient: Tensor, projected: Tensor) -> None:
 
 
 def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
-    """The common case, recognized quickly: at every step, on the way to an engine that takes microseconds a tensor."""
+    """True for the common case of plain CPU tensors. Called at every step, so it must be cheap."""
     return all(
         type(g) is Tensor and g.is_cpu and w.is_cpu and g.shape == w.shape and g.is_floating_point()
         for pairs in segments
@@ -217,9 +217,9 @@ def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
 
 
 def _is_repeatable(plans: Sequence[Plan], segments: Sequence[Segment]) -> bool:
-    """Whether plans can serve what comes to lie where these segments do."""
-    # Plans of a graph say nothing before it is replayed. And none is forgotten meanwhile: PyTorch asks of pinned
-    # memory that is given back if its stream is done, by an event that would be the graph's, and fails on it later.
+    """True if the plans can be reused for tensors at the same addresses."""
+    # While a graph is captured, plans take effect only at replay. None may be dropped meanwhile either: PyTorch would
+    # record an event for freed pinned memory inside the capture, and fail on it later.
     if is_capturing():
         return False
     return all(_is_plain(g) for pairs in segments for g, _ in pairs) and all(plan.holds_addresses for plan in plans)
@@ -230,14 +230,14 @@ def _dtypes(gradients: Sequence[Tensor | None]) -> list[torch.dtype | None]:
 
 
 def _is_plain(gradient: Tensor | None) -> bool:
-    """Whether an address says all: nothing of a shard behind a DTensor, nor of what is negated or conjugated lazily."""
+    """True if the address identifies the data: no DTensor, no lazy negation or conjugation."""
     return gradient is None or (type(gradient) is Tensor and not gradient.is_complex() and not gradient.is_neg())
 
 
 def _addresses(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:
-    """What tells one layout in the memory of a CUDA device from another; None for tensors without an address.
+    """The key of a memory layout on a CUDA device; None for tensors without an address.
 
-    Read at every step, so it takes only what can change from one step to the next, and in the quickest way.
+    Computed at every step, so it holds only what can change between steps.
     """
     try:
         return (
@@ -247,29 +247,29 @@ def _addresses(gradients: list[Tensor | None], weights: list[Tensor], lengths: l
             list(map(Tensor.numel, weights)),  # `parameter.data = parameter.data[:n]` stays where it is
             lengths,
         )
-    except RuntimeError:  # sparse or sharded: no address of its own
+    except RuntimeError:  # sparse or sharded tensors have no address
         return None
 
 
 def _local(gradient: Tensor, weight: Tensor) -> Pair:
-    """This rank's part of a pair, as real numbers."""
-    for what in ("shape", "device"):
-        if getattr(gradient, what) != getattr(weight, what):
+    """This rank's part of a pair, as real tensors."""
+    for name in ("shape", "device"):
+        if getattr(gradient, name) != getattr(weight, name):
             raise ValueError(
-                f"expected a gradient with the {what} of its weight, {getattr(weight, what)}, "
-                f"got {getattr(gradient, what)}"
+                f"expected a gradient with the {name} of its weight, {getattr(weight, name)}, "
+                f"got {getattr(gradient, name)}"
             )
     return Pair(as_real(local(gradient)), as_real(local(weight)))
 
 
 def _device(pairs: Segment) -> torch.device | None:
-    """The one device of all pairs; None where they lie on several."""
+    """The device of all pairs; None if there are several."""
     devices = {pair.gradient.device for pair in pairs}
     return devices.pop() if len(devices) == 1 else None
 
 
 def _launch() -> Any:
-    # Imported where needed: Triton is heavy, and absent where there is no CUDA.
+    # Imported on demand: Triton is slow to import, and often absent without CUDA.
     from . import launch
 
     return launch

@@ -1,7 +1,7 @@
-"""Gradients and weights that are spread over ranks (DTensor: FSDP2, tensor parallel, both).
+"""Gradients and weights that are sharded over ranks (DTensor: FSDP2, tensor parallel, or both).
 
-Each rank measures its own shards. Two small all-reduces per device mesh, whatever the number of tensors, make
-the moments of the whole: first (B, B c) for the common c, then the residuals about it. No weight is gathered.
+Each rank measures its own shards. Two small all-reduces per device mesh, for any number of tensors, give the moments of
+the whole: first (B, B c) for the common c, then the residuals about it. No weight is gathered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .plan import Pair, Plan, Segment, VectorPlan, averaged, correction, residua
 
 
 class ShardedPlan(VectorPlan):
-    """Segments over one mesh; ``plan_class`` does the work on this rank's parts of them."""
+    """Segments over one mesh; ``plan_class`` processes this rank's parts of them."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class ShardedPlan(VectorPlan):
         return reduced(self.measured.measure(), self.mesh.device_type, [_group(self.mesh)])
 
     def apply_(self, table: Tensor) -> None:
-        """Project this rank's part of every gradient, by the moments of the whole."""
+        """Project this rank's part of each gradient in place, given the moments of the whole."""
         self.applied.apply_(table)
 
 
 class SplitRowsPlan(Plan):
-    """Tensors whose rows are spread over ranks (tensor parallel along the input), each row for itself."""
+    """Tensors whose rows are split over ranks (tensor parallel along the input), each row projected separately."""
 
     def __init__(self, whole: Sequence[Segment], parts: Sequence[Segment], mesh: Any, *, renormalize: bool):
         self.mesh, self.renormalize = mesh, renormalize
@@ -61,7 +61,7 @@ class SplitRowsPlan(Plan):
                 self.by_dimensions[_row_splitting_dimensions(weight, mesh)].append(part)
 
     def project_(self) -> None:
-        """Replace this rank's part of each gradient by its part of what ⊥Grad makes of the whole."""
+        """Project this rank's part of each gradient in place."""
         for dimensions, pairs in self.by_dimensions.items():
             groups = [self.mesh.get_group(dimension) for dimension in dimensions]
             tables = [row_moments(*pair) for pair in pairs]
@@ -72,37 +72,37 @@ class SplitRowsPlan(Plan):
 
 
 def is_dtensor(tensor: Any) -> bool:
-    """Whether a tensor is spread over ranks."""
+    """True for a DTensor."""
     return _is_dtensor_class(type(tensor))  # type: ignore[arg-type]
 
 
-@cache  # asked several times for each tensor and step
-def _is_dtensor_class(kind: type) -> bool:
-    """Asks without importing what is slow to import: where it was not imported, no class comes from it."""
+@cache  # called several times per tensor and step
+def _is_dtensor_class(tensor_class: type) -> bool:
+    """True for DTensor classes. Imports nothing: if their module is not imported, no tensor has such a class."""
     modules = ("torch.distributed.tensor", "torch.distributed._tensor")  # the second is torch 2.4's
     classes = (getattr(sys.modules.get(name), "DTensor", None) for name in modules)
-    return any(issubclass(kind, base) for base in classes if base is not None)
+    return any(issubclass(tensor_class, base) for base in classes if base is not None)
 
 
 def mesh_of(tensor: Any) -> Any:
-    """The mesh over which a tensor is sharded; None if this rank has all of it."""
+    """The mesh over which a tensor is sharded; None if this rank holds it whole."""
     if is_dtensor(tensor) and any(map(_is_sharded, tensor.placements)):
         return tensor.device_mesh
     return None
 
 
 def laid_out_like(parameter: Any, gradient: Any) -> Any:
-    """The gradient, spread over the ranks as its parameter is; itself if it is so already."""
+    """The gradient with the placements of its parameter; itself if it has them already."""
     if not is_dtensor(gradient) or gradient.placements == parameter.placements:
         return gradient
     return gradient.redistribute(parameter.device_mesh, parameter.placements)
 
 
 def widest(meshes: Collection[Any]) -> dict[Any, Any]:
-    """For each mesh the largest of them that it is a part of: tensors on both are then measured in one go.
+    """For each mesh, the largest mesh that contains it, so that tensors on both are reduced together.
 
-    Beside tensor parallel, FSDP leaves layers without a plan on its own dimension of the mesh: on the whole mesh they
-    are copies along the other one.
+    With tensor parallel and FSDP, layers without a parallel plan are on FSDP's dimension of the mesh only. On the whole
+    mesh they are replicated along the other dimension.
     """
     by_size = sorted(meshes, key=lambda mesh: mesh.ndim, reverse=True)
     return {mesh: next(other for other in by_size if _is_part(mesh, other)) for mesh in by_size}
@@ -121,17 +121,17 @@ def local(tensor: Any) -> Any:
 
 
 def is_counted(tensor: Any, mesh: Any) -> bool:
-    """Whether this rank's part enters the sums over the mesh: of copies only the first does."""
+    """True if this rank's part enters the sums over the mesh: only the first of several replicas does."""
     return all(_is_sharded(p) or c == 0 for p, c in zip(_placements(tensor, mesh), mesh.get_coordinate(), strict=True))
 
 
 def has_whole_rows(tensor: Any) -> bool:
-    """Whether every row of a tensor lies on one rank: it is cut along its first dimension only."""
+    """True if every row of a tensor is on one rank: it is sharded along its first dimension only."""
     return not is_dtensor(tensor) or not _row_splitting_dimensions(tensor, tensor.device_mesh)
 
 
 def reduced(table: Tensor, device_type: str, groups: Sequence[Any]) -> Tensor:
-    """The moments of the whole, from those of this rank's parts."""
+    """The moments of the whole, reduced from those of each rank's parts."""
     parts = table.to(device_type)
     sums = weighted(parts)
     for group in groups:
@@ -144,12 +144,12 @@ def reduced(table: Tensor, device_type: str, groups: Sequence[Any]) -> Tensor:
 
 
 def _row_splitting_dimensions(tensor: Any, mesh: Any) -> tuple[int, ...]:
-    """The dimensions of the mesh along which rows are cut."""
+    """The dimensions of the mesh along which rows are split."""
     return tuple(i for i, placement in enumerate(_placements(tensor, mesh)) if getattr(placement, "dim", 0) != 0)
 
 
 def _placements(tensor: Any, mesh: Any) -> Sequence[Any]:
-    """How a tensor lies along each dimension of a mesh, its own or one that it is part of; None where it is copied."""
+    """The placement of a tensor along each dimension of a mesh that contains its own; None where it is replicated."""
     if not is_dtensor(tensor):
         return [None] * mesh.ndim
     if tensor.device_mesh == mesh:
@@ -159,7 +159,7 @@ def _placements(tensor: Any, mesh: Any) -> Sequence[Any]:
 
 
 def _group(mesh: Any) -> Any:
-    """One process group for the whole mesh, so that one all-reduce serves every dimension of it."""
+    """One process group for the whole mesh, so that one all-reduce covers all dimensions."""
     if mesh.ndim == 1:
         return mesh.get_group()
     if mesh.size() == dist.get_world_size():
@@ -168,7 +168,7 @@ def _group(mesh: Any) -> Any:
 
 
 def _is_sharded(placement: object) -> bool:
-    # Not isinstance(…, Shard): FSDP over tensor parallel uses a strided shard, which is no subclass everywhere.
+    # Not isinstance(…, Shard): FSDP over tensor parallel uses a strided shard, which is not always a subclass.
     return hasattr(placement, "dim")
 
 

@@ -71,7 +71,7 @@ def test_missing_scores_are_told(tmp_path):
 
 def test_two_names_for_the_labels_are_not_chosen_between(tmp_path):
     np.savez(tmp_path / "a.npz", logits=LOGITS, labels=LABELS, y=LABELS)
-    refused(tmp_path / "a.npz", ["several could be the labels: 'labels', 'y'", "--labels-key"])
+    refused(tmp_path / "a.npz", ["expected one array of labels, got 'labels', 'y'", "--labels-key"])
     assert torch.equal(read_predictions(tmp_path / "a.npz", labels_key="y").labels, torch.tensor(LABELS))
 
 
@@ -125,10 +125,10 @@ def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(t
         ("0,1,label\n1,,0\n", ["line 2, column '1', got ''"]),
         ("0,1,label\n1,2,cat\n", ["line 2, column 'label', got 'cat'"]),
         ("0,1,label\n1,2,0\n1,2\n", ["expected 3 cells as in the header, got 2 in line 3"]),
-        ("0,1,label\n1,2,0.5\n", ["labels as whole numbers, got 0.5 in 'label', row 0"]),
+        ("0,1,label\n1,2,0.5\n", ["labels as integers, got 0.5 in 'label', row 0"]),
         ("0,1,label\n1,2,0\n1,2,inf\n", ["got inf in 'label', row 1"]),
         ("0,1,label\n1,2,nan\n", ["got nan in 'label', row 0"]),
-        ("0,1,label\n1,2,1e300\n", ["labels as whole numbers", "got 1e+300 in 'label', row 0"]),
+        ("0,1,label\n1,2,1e300\n", ["labels as integers", "got 1e+300 in 'label', row 0"]),
         ("0,1,label\n1,2,9223372036854775808\n", ["got 9.22337e+18 in 'label', row 0"]),
         ("0,1,label\n", ["at least one row under the header"]),
         ("", ["expected labels named", "got nothing"]),
@@ -137,7 +137,7 @@ def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(t
         ("cat,cat,label\n1,2,0\n", ["got 'cat' twice"]),
         (",0,1,label\n0,1,2,0\n", ["'' is not clearly a class", "--classes '*'"]),
         ("0,1,10,2,label\n0,1,2,3,0\n", ["numbered from 0", "got '0', '1', '10', '2'"]),
-        ("cat,y,label\n1,2,0\n", ["several could be the labels: 'label', 'y'"]),
+        ("cat,y,label\n1,2,0\n", ["expected one array of labels, got 'label', 'y'"]),
     ],
 )
 def test_csv_that_cannot_be_used_is_refused(tmp_path, text, words):
@@ -148,7 +148,7 @@ def test_csv_that_cannot_be_used_is_refused(tmp_path, text, words):
 def test_csv_has_no_key_for_scores_but_one_for_labels(tmp_path):
     path = written(tmp_path, "a.csv", labels="truth")
     assert read_predictions(path, labels_key="truth").labels.tolist() == [0, 1]
-    refused(path, ["no key for scores, got 'logits'", "--classes"], scores_key="logits")
+    refused(path, ["no --scores-key for a .csv", "--classes"], scores_key="logits")
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_csv_has_no_key_for_scores_but_one_for_labels(tmp_path):
     [
         ({"p_0": ["a", "b"], "p_1": [1.0, 2.0], "label": [0, 1]}, ["numbers in 'p_0', got string"]),
         ({"p_0": [1.0, None], "p_1": [1.0, 2.0], "label": [0, 1]}, ["got 1 empty in 'p_0'"]),
-        ({"logits": [[1.0, 2.0], [1.0]], "label": [0, 1]}, ["as many scores for each sample", "[2, 1]"]),
-        ({"logits": [[1.0, 2.0], None], "label": [0, 1]}, ["as many scores for each sample"]),
+        ({"logits": [[1.0, 2.0], [1.0]], "label": [0, 1]}, ["the same number of scores for each sample", "[2, 1]"]),
+        ({"logits": [[1.0, 2.0], None], "label": [0, 1]}, ["the same number of scores for each sample"]),
         ({"logits": [[1.0, None], [1.0, 2.0]], "label": [0, 1]}, ["got 1 empty in 'logits'"]),
         ({"logits": [1.0, 2.0], "label": [0, 1]}, ["a list of scores for each sample in 'logits', got double"]),
         ({"logits": [[1.0, 2.0]], "cat": [1]}, ["expected labels named", "'logits', 'cat'"]),
@@ -170,7 +170,7 @@ def test_parquet_that_cannot_be_used_is_refused(tmp_path, table, words):
 
 def test_pickled_arrays_are_never_loaded(tmp_path):
     np.savez(tmp_path / "a.npz", logits=np.array([[1, 2]], dtype=object), labels=LABELS)
-    refused(tmp_path / "a.npz", ["'logits' holds Python objects, a pickle"])
+    refused(tmp_path / "a.npz", ["expected numbers in 'logits', got Python objects"])
 
 
 def tabled(path, names, rows):
@@ -236,7 +236,7 @@ def test_classes_can_be_named_and_other_columns_may_then_hold_anything(tmp_path,
     assert read_predictions(path, classes=["p_*"]).scores.tolist() == [[3.5, 1.5], [7.5, 5.5]]
     refused(path, ["expected the column 'emu', got 'file'"], classes=["cat", "emu"])
     refused(path, ["'cat' twice"], classes=["cat", "cat"])
-    refused(path, ["'label' is the label, not a class"], classes=["cat", "label"])
+    refused(path, ["got the label 'label'"], classes=["cat", "label"])
     refused(path, ["expected the columns 'q_0', 'q_1' … of --classes 'q_*'"], classes=["q_*"])
     refused(path, ["at least two classes"], classes=["cat"])
 

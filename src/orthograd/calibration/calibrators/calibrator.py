@@ -1,4 +1,4 @@
-"""What every calibrator is: a module that is fitted once on held-out logits and then ships with its model."""
+"""Base class of the calibrators: modules that are fitted on held-out logits and saved with the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 LARGEST = 1e150
-"""Size of logits up to which float64 holds their squares, and sums of these."""
+"""Largest logit whose square, and sums of squares, fit float64."""
 
 
 class NotFittedError(RuntimeError):
@@ -23,14 +23,14 @@ class NotFittedError(RuntimeError):
 
 
 class CalibrationWarning(UserWarning):
-    """A calibrator was fitted, but not to what one would expect."""
+    """A calibrator was fitted, but the result is degenerate or not fully converged."""
 
 
 class Calibrator(nn.Module):
-    """Maps logits (n, classes) to calibrated logits: their softmax is the calibrated probability.
+    """Maps logits (n, classes) to calibrated logits, whose softmax is the calibrated probability.
 
-    A kind of calibrator names the tensors that fitting gives it in ``FITTED``, finds them in ``_fitted`` in float64,
-    and uses them in ``_calibrated``. They are buffers: saved with the model, moved with it, never trained.
+    A subclass names its fitted tensors in ``FITTED``, computes them in ``_fitted`` in float64, and uses them in
+    ``_calibrated``. They are buffers: saved and moved with the model, never trained.
     """
 
     FITTED: ClassVar[tuple[str, ...]]
@@ -42,12 +42,16 @@ class Calibrator(nn.Module):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it can be used."""
+        """True after ``fit`` or after loading a fitted state."""
         return all(getattr(self, name) is not None for name in self.FITTED)
 
     @torch.no_grad()
     def fit(self, logits: Any, labels: Any) -> Self:
-        """Fit to logits (n, classes) and labels (n,) that the model was not trained on."""
+        """Fit to held-out logits (n, classes) and labels (n,), and return the calibrator.
+
+        Use samples that the model was not trained on and that you do not report on. Raises ValueError for logits that
+        are not finite.
+        """
         scores, truth = checked_logits(logits, labels)
         refuse_unfit(scores)
         for name, value in self._fitted(scores.double(), truth).items():
@@ -55,7 +59,7 @@ class Calibrator(nn.Module):
         return self
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Calibrated logits, of the same shape and dtype."""
+        """Calibrated logits of the same shape and dtype. Raises NotFittedError before ``fit``."""
         if not self.is_fitted:
             raise NotFittedError(f"{type(self).__name__} is not fitted: call .fit(logits, labels) first")
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
@@ -66,7 +70,7 @@ class Calibrator(nn.Module):
         return self._calibrated(logits.to(computing_dtype(logits.dtype))).to(logits.dtype)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Calibrated probabilities."""
+        """Calibrated probabilities (n, classes). Raises NotFittedError before ``fit``."""
         calibrated: Tensor = self(logits)
         return calibrated.softmax(1)
 
@@ -78,7 +82,7 @@ class Calibrator(nn.Module):
         raise NotImplementedError
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        """Move with the model, but stay in float64 where the model is cast: T = 1e13 is no number in half precision."""
+        """Move with the model, but stay in float64 when it is cast: T = 1e13 does not fit half precision."""
         exact = {name: getattr(self, name) for name in self.FITTED}
         super()._apply(fn, recurse)
         for name, value in exact.items():
@@ -87,7 +91,7 @@ class Calibrator(nn.Module):
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the saved tensors whatever their shape: before fitting there is none to compare with."""
+        """Accept saved tensors of any shape, since there is none before fitting."""
         for name in self.FITTED:
             saved = state_dict.get(prefix + name)
             if saved is not None:
@@ -96,13 +100,13 @@ class Calibrator(nn.Module):
 
 
 def refuse_infinite(logits: Tensor) -> None:
-    """Raise where a logit (n, classes) is infinite or NaN, and say what to do with a class that is ruled out."""
+    """Raise ValueError if a logit is infinite or NaN."""
     is_broken = logits.isfinite().logical_not_()
     if not bool(is_broken.any()):
         return
     row, column = is_broken.nonzero()[0].tolist()
     value = float(logits[row, column])
-    remedy = "; to rule a class out, leave its column out, or set it to -inf after calibration"
+    remedy = "; to exclude a class, remove its column, or set it to -inf after calibration"
     raise ValueError(
         f"expected finite logits, got {value} in row {row}, class {column} "
         f"({int(is_broken.sum())} of {logits.numel()} are not finite){remedy if value == -math.inf else ''}"
@@ -110,9 +114,9 @@ def refuse_infinite(logits: Tensor) -> None:
 
 
 def refuse_unfit(logits: Tensor) -> None:
-    """Raise where logits (n, classes) cannot be fitted to: not finite, or with squares that float64 cannot hold."""
+    """Raise ValueError for logits that are not finite, or whose squares do not fit float64."""
     refuse_infinite(logits)
     low, high = (float(end) for end in logits.aminmax())
     widest = max(low, high, key=abs)
     if abs(widest) > LARGEST:
-        raise ValueError(f"expected logits of size {LARGEST:g} at most, got {widest:g}; divide them all by one number")
+        raise ValueError(f"expected logits of size {LARGEST:g} at most, got {widest:g}; divide them by one number")

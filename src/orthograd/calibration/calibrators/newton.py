@@ -1,4 +1,4 @@
-"""Newton's method for smooth convex objectives: several at once, each with a safeguard of its own."""
+"""Newton's method for several smooth convex objectives at once, each with its own line search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ITERATIONS = 200
 HALVINGS = 60
 
 NEGLIGIBLE = 1e-20
-"""Of the decrement gᵀ H⁻¹ g, twice what the objective can still fall: far below what float64 sees in it."""
+"""Stop at this decrement gᵀ H⁻¹ g, twice the remaining decrease of the objective."""
 
 
 class Objective(Protocol):
@@ -22,14 +22,14 @@ class Objective(Protocol):
         ...
 
     def step(self, parameters: Tensor, gradient: Tensor) -> Tensor:
-        """Newton's step −H⁻¹ g, (problems, size), exact or nearly so."""
+        """Newton's step −H⁻¹ g, (problems, size), exact or approximate."""
         ...
 
 
 def minimum(objective: Objective, start: Tensor) -> tuple[Tensor, float]:
-    """Where each objective is least, and the largest |∂objective| there: the certificate.
+    """The minimizer of each objective, and the largest |∂objective| there, as a certificate.
 
-    The values never rise, so that nothing is worse than the start.
+    Values never increase, so the result is never worse than the start.
     """
     parameters, (value, gradient) = start, objective.value_and_gradient(start)
     for _ in range(ITERATIONS):
@@ -46,17 +46,17 @@ def _after(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Parameters, values and gradients after the largest of the steps 1, 1/2, 1/4 … that lower each objective.
 
-    Where a convex function still falls in the direction of the step, it has fallen all the way. The slope shows that
-    to the last digit; the value alone drowns in rounding near the minimum.
+    A convex function that still decreases at the end of a step has decreased along all of it. The slope shows that
+    exactly, whereas near the minimum the change of the value is below rounding.
     """
-    length = torch.where(slope < 0, 1.0, 0.0)
+    size = torch.where(slope < 0, 1.0, 0.0)
     for _ in range(HALVINGS):
-        there = parameters + length[:, None] * step
+        there = parameters + size[:, None] * step
         new_value, new_gradient = objective.value_and_gradient(there)
-        falls = ((new_gradient * step).sum(1) <= 0) | (new_value <= value + 1e-4 * length * slope)
-        if bool((falls | (length == 0)).all()):
+        falls = ((new_gradient * step).sum(1) <= 0) | (new_value <= value + 1e-4 * size * slope)
+        if bool((falls | (size == 0)).all()):
             return there, new_value, new_gradient
-        length = torch.where(falls, length, length / 2)
+        size = torch.where(falls, size, size / 2)
     return parameters, value, gradient
 
 
@@ -67,7 +67,7 @@ def solved(hessian: Tensor, gradient: Tensor) -> Tensor:
     tensor([[-1.0000, -0.5000]])
     """
     diagonal = hessian.diagonal(dim1=1, dim2=2)
-    # Rounding may leave an H of hugely different scales indefinite: then lean towards steepest descent, a little.
+    # Rounding can make an H of very different scales indefinite: then add damping, towards steepest descent.
     for damping in (0.0, 1e-12, 1e-9, 1e-6, 1e-3):
         factor, failures = torch.linalg.cholesky_ex(hessian + torch.diag_embed(damping * diagonal))
         if not bool(failures.any()):

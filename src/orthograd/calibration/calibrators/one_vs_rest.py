@@ -1,4 +1,4 @@
-"""One class against the rest: a method for two classes, used for each class; then probabilities are made to sum to 1.
+"""One-vs-rest calibrators: a binary method for each class, with the probabilities normalized to sum to 1.
 
 Reference: Zadrozny and Elkan, "Transforming classifier scores into accurate multiclass probability estimates", 2002.
 """
@@ -20,14 +20,14 @@ from .calibrator import CalibrationWarning, Calibrator
 from .scaling import PRECISION, accurate
 
 RIDGE = 1e-8
-"""On the slope for scores of size one: it makes the slope zero, and unique, where a class has one score only."""
+"""Penalty on the slope, so that it is unique (zero) if a class has a single score."""
 
 
 class PlattScaling(Calibrator):
     """p_k ∝ σ(a_k s_k + b_k) with the log-odds s_k = log(p_k / (1 − p_k)) of the softmax.
 
-    a_k and b_k minimise the cross-entropy with the targets (N₊ + 1)/(N₊ + 2) for the N₊ samples of the class and
-    1/(N₋ + 2) for the N₋ others, which keeps them finite on any data.
+    a_k and b_k minimize the cross-entropy with the targets (N₊ + 1)/(N₊ + 2) for the N₊ samples of the class and
+    1/(N₋ + 2) for the N₋ others. These targets keep them finite on any data.
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 8 + [[0.0, 2.0]] * 8)
     >>> scaling = PlattScaling().fit(logits, torch.tensor([0] * 6 + [1] * 2 + [1] * 6 + [0] * 2))
@@ -41,26 +41,26 @@ class PlattScaling(Calibrator):
     slope: Tensor
     intercept: Tensor
     gradient: float = math.nan
-    """Certificate: the largest ``|∂objective|`` at the solution, NaN unless fitted here."""
+    """Certificate: the largest ``|∂objective|`` at the solution; NaN unless ``fit`` was called on this object."""
 
     def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         is_own = labels == torch.arange(logits.shape[1], device=labels.device)[:, None]
         own = is_own.sum(1, keepdim=True)
         targets = torch.where(is_own, (own + 1) / (own + 2).double(), 1 / (len(labels) - own + 2).double())
         scores = log_odds(logits).T
-        centre, size = scores.mean(1, keepdim=True), scores.std(1, correction=0, keepdim=True)
-        size = size.where(size > 1e-12 * centre.abs(), torch.ones_like(size))  # below that it is rounding
-        start = torch.stack([torch.zeros_like(centre[:, 0]), targets.mean(1).logit()], 1)
-        best, self.gradient = newton.minimum(_Sigmoids((scores - centre) / size, targets), start)
+        center, size = scores.mean(1, keepdim=True), scores.std(1, correction=0, keepdim=True)
+        size = size.where(size > 1e-12 * center.abs(), torch.ones_like(size))  # smaller sizes are rounding error
+        start = torch.stack([torch.zeros_like(center[:, 0]), targets.mean(1).logit()], 1)
+        best, self.gradient = newton.minimum(_Sigmoids((scores - center) / size, targets), start)
         if not self.gradient <= PRECISION:
             message = f"PlattScaling stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
             warnings.warn(message, CalibrationWarning, stacklevel=4)
         slope = best[:, 0] / size[:, 0]
-        return {"slope": slope, "intercept": best[:, 1] - slope * centre[:, 0]}
+        return {"slope": slope, "intercept": best[:, 1] - slope * center[:, 0]}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         scores = log_odds(accurate(logits, len(self.slope)))
-        # A class that is ruled out has a score of −∞, of which even a slope of zero would make NaN.
+        # An excluded class has a score of −∞, and −∞ times a slope of zero would be NaN.
         return logsigmoid(torch.where(self.slope == 0, 0, scores * self.slope) + self.intercept).log_softmax(1)
 
 
@@ -91,11 +91,15 @@ class _Sigmoids:
 
 
 class HistogramBinning(Calibrator):
-    """p_k ∝ how often class k is the label among the samples whose softmax probability of k is in the same bin.
+    """p_k ∝ the frequency of class k among the samples whose softmax probability of k is in the same bin.
 
-    Bins are (lower, upper]. Those of equal mass end halfway between the samples of ranks n/bins, 2n/bins …, rounded up,
-    and the next; an empty one of equal width gives its centre. Frequencies below ``floor`` become ``floor``, since
-    log 0 is no logit.
+    Args:
+        bins: number of bins for each class.
+        equal_width: bins of equal width instead of equal mass.
+        floor: lowest frequency, since log 0 is not a logit.
+
+    Bins are (lower, upper]. Bins of equal mass end halfway between the samples of ranks n/bins, 2n/bins …, rounded up,
+    and the next. An empty bin of equal width predicts its center.
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 5 + [[0.0, 2.0]] * 5)
     >>> binning = HistogramBinning(bins=2).fit(logits, torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 0]))
@@ -118,22 +122,22 @@ class HistogramBinning(Calibrator):
         p = logits.softmax(1).T.contiguous()
         upper = self._edges(p)
         classes = torch.arange(len(p), device=p.device)
-        # Numbers of bins through all classes, so that one count serves them all.
+        # Bins are numbered across classes, so that one bincount is enough.
         position = _bin_of(p, upper) + self.bins * classes[:, None]
         own = position[labels, torch.arange(len(labels), device=p.device)]
         count = position.flatten().bincount(minlength=upper.numel()).view_as(upper)
         hits = own.bincount(minlength=upper.numel()).view_as(upper)
-        centre = upper - upper.diff(dim=1, prepend=torch.zeros_like(upper[:, :1])) / 2
-        return {"upper": upper, "frequency": torch.where(count > 0, hits.double() / count, centre)}
+        center = upper - upper.diff(dim=1, prepend=torch.zeros_like(upper[:, :1])) / 2
+        return {"upper": upper, "frequency": torch.where(count > 0, hits.double() / count, center)}
 
     def _edges(self, p: Tensor) -> Tensor:
-        """Upper ends of the bins, (classes, bins); beyond the last there is nothing."""
+        """Upper edges of the bins, (classes, bins)."""
         numbers = torch.arange(1, self.bins + 1, device=p.device)
         if self.equal_width:
             return (numbers.double() / self.bins).repeat(len(p), 1)
         ranks = (numbers * p.shape[1] + self.bins - 1).div(self.bins, rounding_mode="floor")
         ordered = p.sort(1).values
-        # Halfway to the next sample: an edge on a sample itself would leave its bin to rounding.
+        # Halfway to the next sample: with an edge on a sample, rounding would decide its bin.
         edges = (ordered[:, ranks - 1] + ordered[:, ranks.clamp_max(p.shape[1] - 1)]) / 2
         edges[:, -1] = 1
         return edges
@@ -141,19 +145,22 @@ class HistogramBinning(Calibrator):
     def _calibrated(self, logits: Tensor) -> Tensor:
         p = accurate(logits, len(self.upper)).softmax(1).T.contiguous()
         frequency = self.frequency.double().gather(1, _bin_of(p, self.upper.double()))
-        return normalised(frequency.where(p.isfinite(), torch.nan).T, self.floor)  # NaN is in no bin
+        return normalized(frequency.where(p.isfinite(), torch.nan).T, self.floor)  # NaN is in no bin
 
 
 def _bin_of(p: Tensor, upper: Tensor) -> Tensor:
-    # Rounding may lift a probability above 1.
+    # Rounding can make a probability exceed 1.
     return torch.searchsorted(upper, p).clamp_max_(upper.shape[1] - 1)
 
 
 class IsotonicCalibration(Calibrator):
-    """p_k ∝ f_k(softmax(z)_k), f_k being the rising function with the least Σ (f_k(p_k) − [y = k])².
+    """p_k ∝ f_k(softmax(z)_k) with the increasing function f_k that minimizes Σ (f_k(p_k) − [y = k])².
 
-    f_k is constant on blocks of samples, linear between them, and constant outside. Values below ``floor`` become
-    ``floor``, since log 0 is no logit. Where f_k is constant, classes can tie that the model told apart.
+    Args:
+        floor: lowest value of f_k, since log 0 is not a logit.
+
+    f_k is constant on blocks of samples, linear between them, and constant outside. Where it is constant, classes with
+    different probabilities can become ties.
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 5 + [[0.0, 2.0]] * 5)
     >>> isotonic = IsotonicCalibration().fit(logits, torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 0]))
@@ -176,14 +183,14 @@ class IsotonicCalibration(Calibrator):
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         p = accurate(logits, len(self.knots)).softmax(1).T.contiguous()
-        return normalised(interpolated(p, self.knots.double(), self.values.double()).T, self.floor)
+        return normalized(interpolated(p, self.knots.double(), self.values.double()).T, self.floor)
 
 
 def isotonic_functions(scores: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
     """Knots and values (problems, longest) of the isotonic regressions of hits on scores, both (problems, n).
 
-    All problems are solved at once and exactly, in whole numbers. Each block of equal values gives two knots, its ends;
-    the last one is repeated to fill the row.
+    All problems are solved at once and exactly, in integers. Each block of equal values gives two knots, its ends; the
+    last one is repeated to fill the row.
 
     >>> knots, values = isotonic_functions(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), torch.tensor([[0, 1, 0, 1]]))
     >>> knots
@@ -206,9 +213,9 @@ def isotonic_functions(scores: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pooled(ends: Tensor, hits_until: Tensor, problem: Tensor) -> Tensor:
-    """Last samples of the blocks that remain when no block has a higher share of hits than the next one.
+    """The last sample of each block, after merging blocks with a higher share of hits than the next one.
 
-    Every pair that does so has one value in the solution, so that all of them can be merged at a time.
+    Such a pair has one value in the solution, so all of them can be merged at once.
     """
     while True:
         hits, count = _counts(hits_until[ends]), _counts(ends + 1)
@@ -220,12 +227,12 @@ def _pooled(ends: Tensor, hits_until: Tensor, problem: Tensor) -> Tensor:
 
 
 def _counts(until: Tensor) -> Tensor:
-    """What each block has, from totals that run through all problems."""
+    """The counts of each block, from cumulative totals over all problems."""
     return until.diff(prepend=until.new_zeros(1))
 
 
 def _rows(flat: Tensor, sizes: list[int]) -> Tensor:
-    """Pieces of given sizes as rows, the shorter ones filled with their last element."""
+    """Pieces of the given sizes as rows, padded with their last element."""
     rows = pad_sequence(list(flat.split(sizes)), batch_first=True)
     lengths = torch.tensor(sizes, device=flat.device)[:, None]
     columns = torch.arange(rows.shape[1], device=flat.device)
@@ -241,33 +248,33 @@ def interpolated(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     right = torch.searchsorted(knots, scores, right=True).clamp_max_(knots.shape[1] - 1)
     left = (right - 1).clamp_min_(0)
     low, high = knots.gather(1, left), knots.gather(1, right)
-    # Two knots may be one point, and then so is what lies between them.
+    # Two knots can coincide.
     share = ((scores - low) / (high - low).where(high > low, torch.ones_like(low))).clamp(0, 1)
     return torch.lerp(values.gather(1, left), values.gather(1, right), share)
 
 
 def log_odds(logits: Tensor) -> Tensor:
-    """log(p_k / (1 − p_k)) of the softmax, exact where p_k is 0 or 1 up to rounding.
+    """log(p_k / (1 − p_k)) of the softmax, accurate also where p_k rounds to 0 or 1.
 
     >>> log_odds(torch.tensor([[100.0, 0.0, 0.0]]))
     tensor([[  99.3069, -100.0000, -100.0000]])
     """
     top, first = logits.max(1, keepdim=True)
     e = (logits - top).exp()
-    # All but the first have p ≤ 1/2, so that Σ e − e_k loses no digits. The first takes the sum of the others.
+    # All but the first have p ≤ 1/2, so Σ e − e_k loses no digits. For the first the others are summed.
     others = (e.sum(1, keepdim=True) - e).log() + top
     without_first = logits.scatter(1, first, -torch.inf).logsumexp(1, keepdim=True)
     return logits - others.scatter(1, first, without_first)
 
 
-def normalised(p: Tensor, floor: float) -> Tensor:
-    """log(max(p, floor) / Σ max(p, floor)): logits of probabilities that may be zero, and need not sum to one."""
+def normalized(p: Tensor, floor: float) -> Tensor:
+    """log(max(p, floor) / Σ max(p, floor)): logits of values that may be zero and need not sum to one."""
     p = p.clamp_min(floor)
     return (p / p.sum(1, keepdim=True)).log()
 
 
 def checked_floor(floor: float) -> float:
-    """A floor that is one: above zero, and below what any class may need."""
+    """The floor, checked to be between 0 and 1."""
     if not 0 < floor < 1:
         raise ValueError(f"expected a floor between 0 and 1, got {floor}")
     return float(floor)

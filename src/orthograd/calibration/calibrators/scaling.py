@@ -1,13 +1,13 @@
-"""Vector, matrix and Dirichlet scaling: temperature scaling with a temperature, and an intercept, for each class.
+"""Vector, matrix and Dirichlet scaling: temperature scaling with weights and an intercept for each class.
 
-Each finds W and b by the convex problem
+Each solves a convex problem for W and b:
 
     mean loss of W u + b  +  (1/n) · (penalties on squares of b and of W − I),        u = features / T,
 
-where T is the best temperature. So with few samples they fall back on temperature scaling, with many the penalties
-fade, and their loss on the samples they are fitted to is never above that of temperature scaling, nor that of the
-logits as they are. Where no temperature is best (all labels have the highest score, or scores tell nothing of them)
-T is 1, or larger if wrong logits are large.
+where T is the best temperature. With few samples the result is close to temperature scaling; with many the penalties
+fade. On the fitted samples the loss is never above that of temperature scaling, nor that of the original logits. If no
+temperature is best (all labels have the highest score, or scores do not predict the labels), T is 1, or larger if
+misleading logits are large.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .softmax_regression import OwnInputs, Progress, SoftmaxRegression
 from .temperature import fit_temperatures
 
 PRECISION = 1e-6
-"""Of the gradient; where rounding allows no better, a warning says so."""
+"""Largest gradient at the solution; otherwise a warning is given."""
 
 
 class _Scaling(Calibrator):
-    """What the three share: features of the logits go in, and a softmax regression is solved."""
+    """Shared by the three: computes features of the logits and solves a softmax regression."""
 
     FITTED = ("weight", "bias")
     WEIGHT_DIMENSIONS: ClassVar[int]
@@ -37,11 +37,11 @@ class _Scaling(Calibrator):
     weight: Tensor
     bias: Tensor
     gradient: float = math.nan
-    """Certificate: the largest |∂objective| at the solution, NaN unless fitted here."""
+    """Certificate: the largest |∂objective| at the solution; NaN unless ``fit`` was called on this object."""
 
     def _checked(self, logits: Tensor) -> Tensor:
-        """Logits in float64 that are finite: as a class goes to −∞, the class of the largest weight takes it all."""
-        # A graph cannot branch on what it computes, nor can vmap, which raises: there NaN comes out.
+        """Finite logits in float64: a class at −∞ would give all probability to the class of the largest weight."""
+        # A graph cannot branch on its values, and neither can vmap, which raises: there the result is NaN.
         is_graph = torch.compiler.is_compiling() or (logits.is_cuda and torch.cuda.is_current_stream_capturing())
         with suppress(RuntimeError):
             if not is_graph:
@@ -49,11 +49,11 @@ class _Scaling(Calibrator):
         return accurate(logits, len(self.bias))
 
     def _features(self, logits: Tensor) -> Tensor:
-        """Logits less the mean of their row, which the softmax ignores."""
+        """Logits minus the mean of their row, which the softmax ignores."""
         return logits - logits.mean(1, keepdim=True)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse a vector for a matrix and the reverse: broadcast, it would give numbers all the same."""
+        """Raise for a vector instead of a matrix and the reverse, which would broadcast without an error."""
         weight = state_dict.get(prefix + "weight")
         if weight is None or weight.ndim == self.WEIGHT_DIMENSIONS:
             super()._load_from_state_dict(state_dict, prefix, *args)
@@ -61,12 +61,13 @@ class _Scaling(Calibrator):
         *_, errors = args
         errors.append(
             f"{prefix}weight of {type(self).__name__}: expected {self.WEIGHT_DIMENSIONS} dimensions, "
-            f"got shape {tuple(weight.shape)}; another kind of calibrator has saved it"
+            f"got shape {tuple(weight.shape)}; another type of calibrator saved it"
         )
 
     def _solution(self, inputs: Tensor, labels: Tensor, anchor: Tensor, penalty: Tensor) -> Tensor:
-        what = f"{type(self).__name__}, {len(labels):,} samples, {len(anchor):,} classes, {anchor.numel():,} parameters"
-        problem = self.PROBLEM(inputs, labels, anchor, penalty / len(labels), Progress(what))
+        sizes = f"{len(labels):,} samples, {len(anchor):,} classes, {anchor.numel():,} parameters"
+        progress = Progress(f"{type(self).__name__}, {sizes}")
+        problem = self.PROBLEM(inputs, labels, anchor, penalty / len(labels), progress)
         best, self.gradient = problem.minimum()
         if not self.gradient <= PRECISION:
             message = f"{type(self).__name__} stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
@@ -75,10 +76,12 @@ class _Scaling(Calibrator):
 
 
 class VectorScaling(_Scaling):
-    """w ∘ z + b: a temperature and an intercept for each class, z being centred in each row.
+    """w ∘ z + b: a weight and an intercept for each class, with z centered in each row.
 
-    ``penalty`` λ stands for (λ / n) Σ_k (w_k T − 1)² + b_k²: a temperature is known to about 1/√(2λ) = 22 % before
-    any sample is seen. A constant added to a row of logits changes nothing.
+    Args:
+        penalty: λ in (λ / n) Σ_k (w_k T − 1)² + b_k². The default is a prior of 22%, 1/√(2λ), on each temperature.
+
+    A constant added to a row of logits changes nothing.
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 50 + [[0.0, 2.0]] * 50)
     >>> labels = torch.tensor([0] * 40 + [1] * 60)  # the second class is always right, the first in 4 of 5
@@ -107,20 +110,24 @@ class VectorScaling(_Scaling):
 
 
 class MatrixScaling(_Scaling):
-    """W z + b, z being centred in each row: classes may also correct each other.
+    """W z + b with z centered in each row: the logits of other classes also enter.
 
-    Penalties λ, δ and μ stand for (λ Σ_{j≠k} U_jk² + δ Σ_k (U_kk − 1)² + μ Σ_k b_k²) / n with U = W T.
+    Args:
+        off_diagonal_penalty: λ in (λ Σ_{j≠k} U_jk² + δ Σ_k (U_kk − 1)² + μ Σ_k b_k²) / n with U = W T.
+        diagonal_penalty: δ.
+        intercept_penalty: μ.
+
     A constant added to a row of logits changes nothing.
 
-    Two classes that were swapped, put right:
+    Two swapped classes, corrected:
 
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]] * 50)
     >>> scaling = MatrixScaling(off_diagonal_penalty=0.1, diagonal_penalty=0.1).fit(logits, torch.tensor([1, 0] * 50))
     >>> scaling(logits[:2]).argmax(1)
     tensor([1, 0])
 
-    References: Guo et al., "On Calibration of Modern Neural Networks", 2017; for penalties on what is off the
-    diagonal and on intercepts: Kull et al., "Beyond temperature scaling", 2019.
+    References: Guo et al., "On Calibration of Modern Neural Networks", 2017; for the penalties on off-diagonal weights
+    and intercepts: Kull et al., "Beyond temperature scaling", 2019.
     """
 
     WEIGHT_DIMENSIONS = 2
@@ -154,9 +161,9 @@ class MatrixScaling(_Scaling):
 
 
 class DirichletCalibration(MatrixScaling):
-    """W log softmax(z) + b: `MatrixScaling`, with its penalties, of log-probabilities, which are not centred.
+    """W log softmax(z) + b: `MatrixScaling`, with its penalties, on log-probabilities, which are not centered.
 
-    It is the exact answer where the probabilities of each class are Dirichlet distributed.
+    It is exact if the probabilities of each class are Dirichlet distributed.
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 50 + [[0.0, 2.0]] * 50)
     >>> labels = torch.tensor([0] * 40 + [1] * 60)
@@ -174,14 +181,14 @@ class DirichletCalibration(MatrixScaling):
 
 
 def accurate(logits: Tensor, classes: int) -> Tensor:
-    """Logits in float64, of as many classes as a calibrator was fitted to."""
+    """Logits in float64. Raises if the number of classes differs from the fit."""
     if logits.shape[1] != classes:
-        raise ValueError(f"expected logits of {classes} classes, as in fitting, got {tuple(logits.shape)}")
+        raise ValueError(f"expected logits of {classes} classes, as in fit, got {tuple(logits.shape)}")
     return logits.double()
 
 
 def _coldness(features: Tensor, labels: Tensor) -> Tensor:
-    """1/T of the best temperature T; where none is, 1, or what takes features that mislead down to size 1."""
+    """1/T of the best temperature T; if there is none, 1, or less to scale misleading features down to size 1."""
     fit = fit_temperatures(features[None], labels)[0]
     size = features.std(correction=0)
     mild = torch.where(fit.at_infinity & (size > 1), 1 / size, 1.0)
@@ -189,7 +196,7 @@ def _coldness(features: Tensor, labels: Tensor) -> Tensor:
 
 
 def _positive(name: str, value: float) -> float:
-    # At zero the optimum may be at infinity, or not unique.
+    # At zero the optimum can be infinite or not unique.
     if not 0 < value < math.inf:
         raise ValueError(f"expected {name} above zero and finite, got {value}")
     return float(value)

@@ -1,4 +1,4 @@
-"""Softmax regression with a penalty towards given parameters: what vector, matrix and Dirichlet calibration solve."""
+"""Penalized softmax regression, the problem behind vector, matrix and Dirichlet scaling."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from torch import Tensor
 from . import newton
 
 DENSE = 500
-"""Up to so many parameters the Hessian is written down and factorized; beyond, conjugate gradients."""
+"""Most parameters for which the Hessian is factorized; beyond, conjugate gradients are used."""
 
 CG_ITERATIONS = 500
 ROWS = 1 << 22
-"""Elements of a block of samples, for the Hessian's sake: 32 MiB."""
+"""Elements of a block of samples for the Hessian: 32 MiB."""
 
 BLOCK = {"cpu": 1 << 16, "cuda": 1 << 25}
-"""Elements of a block of samples in all other passes. On a CPU, for each thread, 512 KiB: what one operation leaves in
-the cache the next one finds there. With whole arrays a pass over 10,000 × 1,000 takes 2.5 times as long."""
+"""Elements of a block of samples in all other passes. On a CPU, 512 KiB per thread, which stays in the cache from one
+operation to the next. With whole arrays a pass over 10,000 × 1,000 takes 2.5 times as long."""
 
 QUIET = 10.0
-"""Seconds from one line of progress to the next."""
+"""Seconds between two lines of progress."""
 
 LOG = logging.getLogger("orthograd")
 
 
 @dataclass
 class Progress:
-    """Every ten seconds of a fit, what it will cost: a warning of the logger "orthograd", since others go unseen."""
+    """Logs the progress and the expected time of a fit every ten seconds, as a warning of the logger "orthograd"."""
 
-    what: str
+    title: str
     passes: float = 0.0
     gradient: float = float("nan")
     start: float = field(default_factory=time.monotonic)
     last_message: float = field(default_factory=time.monotonic)
 
     def add(self, share: float) -> None:
-        """A share of a pass over the samples was made."""
+        """Count a share of a pass over the samples."""
         self.passes += share
         now = time.monotonic()
         if now - self.last_message >= QUIET:
             self.last_message, seconds, each = now, now - self.start, (now - self.start) / self.passes
             LOG.warning(
-                f"{self.what}: {seconds:.0f} s, {self.passes:.3g} passes over the samples, "
+                f"{self.title}: {seconds:.0f} s, {self.passes:.3g} passes over the samples, "
                 f"gradient {self.gradient:.1g}. "
                 f"Most fits take 30 to 500 passes: here {30 * each:.0f} to {500 * each:.0f} s."
             )
@@ -57,7 +57,7 @@ class SoftmaxRegression:
     """f(θ) = mean_i (−log softmax(s_i)_{y_i}) + Σ λ_kd (θ_kd − θ⁰_kd)² with scores s_ik = Σ_d θ_kd x_ikd.
 
     Here classes share their inputs, x_ikd = x_id: ``inputs`` has shape (n, size). ``anchor`` θ⁰ and ``penalty`` λ have
-    shape (classes, size). With λ > 0 the minimum is unique and finite on whatever data.
+    shape (classes, size). With λ > 0 the minimum is unique and finite on any data.
     """
 
     inputs: Tensor
@@ -67,9 +67,9 @@ class SoftmaxRegression:
     progress: Progress = field(default_factory=lambda: Progress("softmax regression"))
 
     def minimum(self) -> tuple[Tensor, float]:
-        """θ (classes, size) and the largest |∂f| there; never worse than θ⁰, where it starts.
+        """The minimizer θ (classes, size) and the largest |∂f| there; never worse than the start θ⁰.
 
-        One sample of the second of two classes, intercepts alone: the penalty halts them where it balances the gain.
+        One sample of the second of two classes, with intercepts only: the penalty balances the gain.
 
         >>> zeros, ones = torch.zeros(2, 1, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64)
         >>> problem = SoftmaxRegression(ones[:1], torch.tensor([1]), zeros, 0.25 * ones)
@@ -104,7 +104,7 @@ class SoftmaxRegression:
         return self._by_conjugate_gradients(p, gradient)
 
     def _blocks(self, *more: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        """Rows of the inputs, and of what goes with them: as many as fit into the caches, or as keep a GPU busy."""
+        """Blocks of rows of the inputs and of ``more``: as many as fit the caches, or keep a GPU busy."""
         is_cpu = self.inputs.device.type == "cpu"
         elements = BLOCK["cpu"] * torch.get_num_threads() if is_cpu else BLOCK["cuda"]
         rows = max(1, elements // len(self.anchor))
@@ -135,12 +135,12 @@ class SoftmaxRegression:
             own = (some_p * (1 - some_p))[:, :, None] * x
             blocks += torch.einsum("nkd,nke->dek", own, x.expand_as(own))
             self.progress.add(len(block) / len(p))
-        # A difference of p_j and p_j² would be rounding alone where p_j is near 1, and might be negative.
+        # p_j − p_j² would be rounding error where p_j is near 1, and could be negative.
         hessian.view(classes, size, classes, size).diagonal(dim1=0, dim2=2).copy_(blocks)
         return hessian / len(p) + torch.diag(2 * self.penalty.flatten())
 
     def _by_conjugate_gradients(self, p: Tensor, gradient: Tensor) -> Tensor:
-        """Newton's step to a precision that rises as the gradient falls, preconditioned with the Hessian's diagonal."""
+        """Newton's step by conjugate gradients, preconditioned with the diagonal; more precise for small gradients."""
         diagonal = torch.zeros_like(self.anchor)
         for x, some_p in self._blocks(p):
             diagonal += self._gathered(some_p * (1 - some_p), x.square())
@@ -155,8 +155,8 @@ class SoftmaxRegression:
             power = (residual * preconditioned).sum()
             direction = preconditioned if previous is None else preconditioned + power / previous * direction
             curved = self._curved(p, direction)
-            length = power / (direction * curved).sum()
-            step, residual, previous = step + length * direction, residual - length * curved, power
+            size = power / (direction * curved).sum()
+            step, residual, previous = step + size * direction, residual - size * curved, power
         return step.flatten()[None]
 
     def _curved(self, p: Tensor, direction: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ class SoftmaxRegression:
 
 
 class OwnInputs(SoftmaxRegression):
-    """Each class k has an input of its own, x_ik, and an intercept: s_ik = θ_k0 x_ik + θ_k1; inputs (n, classes)."""
+    """Each class k has its own input x_ik and an intercept: s_ik = θ_k0 x_ik + θ_k1; inputs (n, classes)."""
 
     def _scores(self, x: Tensor, theta: Tensor) -> Tensor:
         slope, intercept = theta.T.contiguous()

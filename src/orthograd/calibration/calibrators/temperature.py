@@ -1,8 +1,8 @@
-"""Temperature scaling: one number that makes a classifier as sure as it should be.
+"""Temperature scaling: divides all logits by one number.
 
-The loss is convex in the inverse temperature β = 1/T, so its minimum is a root of an increasing function of one
-variable. It is found by Newton's method in float64 inside a bracket, for many problems at once, and comes with a
-certificate. General minimisers stop short here or run away.
+The loss is convex in the inverse temperature β = 1/T, so its minimum is the root of an increasing function of one
+variable. It is computed by Newton's method in float64 inside a bracket, for many problems at once, with a certificate.
+General-purpose minimizers can stop early or diverge here.
 
 Reference: Guo et al., "On Calibration of Modern Neural Networks", 2017.
 """
@@ -20,18 +20,18 @@ from ..inputs import checked_logits
 from .calibrator import CalibrationWarning, Calibrator, refuse_unfit
 
 NEAR = 1e-9
-"""Loss in nats above the minimum from where one more step of Newton's method lands below what float64 can tell."""
+"""Excess loss in nats at which one more Newton step reaches float64 precision."""
 
 AT_ONCE = 1 << 24
-"""Logits in float64 that are worked on together: 128 MiB, and as much again for each of two temporaries."""
+"""Logits in float64 processed at once: 128 MiB, plus two temporaries of that size."""
 
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    """Temperatures and the proof that they are the best: one of each for every problem that was fitted.
+    """Fitted temperatures with a certificate, one value per problem.
 
-    The gradient of the loss in 1/T is negative at ``high`` and positive at ``low`` (both are temperatures), so the
-    optimum lies between. ``excess`` estimates how far, in nats, the loss is above its minimum.
+    The gradient of the loss with respect to 1/T is negative at the temperature ``high`` and positive at ``low``, so the
+    optimum lies between. ``excess`` estimates the distance of the loss from its minimum, in nats.
     """
 
     temperature: Tensor
@@ -40,9 +40,9 @@ class TemperatureFit:
     excess: Tensor
     low: Tensor
     high: Tensor
-    at_zero: Tensor  # every label has the highest score: the colder the better
-    at_infinity: Tensor  # scores say nothing of the labels, or the opposite: the hotter the better
-    is_flat: Tensor  # all scores are equal: every temperature is as good
+    at_zero: Tensor  # every label has the highest score: the loss decreases as T → 0
+    at_infinity: Tensor  # the scores do not predict the labels: the loss decreases as T → ∞
+    is_flat: Tensor  # all scores are equal: every temperature has the same loss
 
     def __getitem__(self, index: Any) -> TemperatureFit:
         return TemperatureFit(*(getattr(self, part.name)[index] for part in fields(self)))
@@ -52,11 +52,11 @@ class TemperatureFit:
             return f"{self.temperature.numel()} temperatures, excess loss at most {float(self.excess.max()):.1g}"
         value = f"T = {float(self.temperature):.6g}"
         if self.at_zero:
-            return f"{value}, but the loss keeps falling as T → 0: every label has the highest score already"
+            return f"{value}, but the loss keeps falling as T → 0: every label has the highest score"
         if self.at_infinity:
-            return f"{value}, but the loss keeps falling as T → ∞: the scores tell nothing of the labels"
+            return f"{value}, but the loss keeps falling as T → ∞: the scores do not predict the labels"
         if self.is_flat:
-            return f"{value}, as good as any other: all scores are equal"
+            return f"{value}, with the same loss as any other: all scores are equal"
         return (
             f"{value}, between {float(self.low):.9g} and {float(self.high):.9g}, "
             f"gradient {float(self.gradient):.1g}, excess loss {float(self.excess):.1g}"
@@ -64,13 +64,13 @@ class TemperatureFit:
 
 
 class TemperatureScaling(Calibrator):
-    """z / T with the T that minimises the loss; ``certificate`` says how it is known.
+    """z / T with the temperature T that minimizes the loss. ``certificate`` is a `TemperatureFit`.
 
-    Where the best T is 0 or infinite it warns, and T is one whose loss is within 1e-13 of the limit, so that
-    the ranking of the classes survives.
+    If the best T is 0 or infinite, a warning is given, and T is finite with a loss within 1e-13 of the limit, so that
+    the ranking of the classes stays.
 
     >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
-    >>> scaling = TemperatureScaling().fit(logits, torch.tensor([0, 0, 0, 1]))  # right three times in four
+    >>> scaling = TemperatureScaling().fit(logits, torch.tensor([0, 0, 0, 1]))  # three of four are correct
     >>> scaling.probabilities(logits[:1])
     tensor([[0.7500, 0.2500]])
     """
@@ -91,7 +91,17 @@ class TemperatureScaling(Calibrator):
 
 @torch.no_grad()
 def fit_temperatures(logits: Any, labels: Any) -> TemperatureFit:
-    """The best temperatures of many problems at once: logits (…, n, classes), labels (…, n) or the same (n,) for all.
+    """Fit a temperature to each of many problems at once.
+
+    Args:
+        logits: (…, n, classes).
+        labels: (…, n), or (n,) for all problems.
+
+    Returns:
+        A `TemperatureFit` whose tensors have the leading shape (…).
+
+    Raises:
+        ValueError: for other shapes, or logits that are not finite.
 
     >>> logits = torch.tensor([[[4.0, 0.0]] * 4, [[2.0, 0.0]] * 4])
     >>> fit_temperatures(logits, torch.tensor([0, 0, 0, 1])).temperature
@@ -122,7 +132,7 @@ class _Problems:
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> _Problems:
         d = torch.empty((logits.shape[2], *logits.shape[:2]), dtype=torch.float64, device=logits.device)
-        torch.mul(logits.permute(2, 0, 1).double(), 1.0, out=d)  # a transposed copy, but parallel
+        torch.mul(logits.permute(2, 0, 1).double(), 1.0, out=d)  # a transposed copy, in parallel
         d -= d.amax(0)
         return cls(d, d.gather(0, labels[None])[0])
 
@@ -130,20 +140,20 @@ class _Problems:
         return _Problems(self.d[..., ::step].contiguous(), self.own[:, ::step])
 
     def derivatives_at_zero(self) -> tuple[Tensor, Tensor]:
-        """The derivatives at β = 0, where every class is as likely: no exponentials needed."""
+        """The derivatives at β = 0, where all classes are equally likely and no exponentials are needed."""
         mean = self.d.mean(0)
         square = (self.d - mean).square_().mean(0)
         return mean.mean(-1) - self.own_mean, square.mean(-1)
 
     def derivatives(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss, the mean of log Σ e^(βd) − β d_y, and two derivatives, those of E_p[d] − d_y and of Var_p[d]."""
+        """The loss, mean of log Σ e^(βd) − β d_y, and its derivatives, means of E_p[d] − d_y and of Var_p[d]."""
         e, s, mean = self._weighted(beta)
         square = e.mul_(self.d).sum(0).div_(s)
         loss = s.log_().mean(-1) - beta * self.own_mean
         return loss, mean.mean(-1) - self.own_mean, square.addcmul_(mean, mean, value=-1).mean(-1)
 
     def gradient(self, beta: Tensor) -> Tensor:
-        """The first derivative alone."""
+        """The first derivative."""
         return self._weighted(beta)[2].mean(-1) - self.own_mean
 
     def _weighted(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -174,7 +184,7 @@ def _solved(logits: Tensor, labels: Tensor) -> TemperatureFit:
 
 
 def _first_guess(problems: _Problems, beta: Tensor) -> Tensor:
-    """The root of a sixteenth of the samples, where that has one: it saves steps that cost sixteen times as much."""
+    """The root for a sixteenth of the samples, if it has one: it saves expensive steps."""
     if problems.own.shape[1] < 4096:
         return beta
     few = problems.every(16)
@@ -184,7 +194,7 @@ def _first_guess(problems: _Problems, beta: Tensor) -> Tensor:
 
 
 def _root(problems: _Problems, beta: Tensor, is_wanted: Tensor, *, enough: float = NEAR) -> Tensor:
-    """The β whose gradient is zero, by Newton's method in log β, kept between the last points of either sign."""
+    """The β with zero gradient, by Newton's method in log β inside a bracket."""
     low, high = torch.zeros_like(beta), torch.full_like(beta, torch.inf)
     for _ in range(200):
         _, gradient, curvature = problems.derivatives(beta)
@@ -200,7 +210,7 @@ def _root(problems: _Problems, beta: Tensor, is_wanted: Tensor, *, enough: float
 
 
 def _cold(problems: _Problems, beta: Tensor, is_wanted: Tensor) -> Tensor:
-    """A β large enough that the loss is within 1e-13 of its limit, the log of how many share the highest score."""
+    """A β with a loss within 1e-13 of its limit, the log of the number of classes that share the highest score."""
     limit = (problems.d == 0).sum(0).double().log().mean(-1)
     for _ in range(100):
         is_far = is_wanted & (problems.derivatives(beta)[0] - limit > 1e-13)
@@ -216,7 +226,7 @@ def _certified(
     loss, gradient, curvature = problems.derivatives(beta)
     is_inside = ~(is_flat | at_infinity | at_zero)
     below, above = beta, beta
-    for width in (1e-7, 1e-5, 1e-3, 1e-1):  # the first one does, unless rounding hides the sign
+    for width in (1e-7, 1e-5, 1e-3, 1e-1):  # the first is enough, unless rounding hides the sign
         below, above = beta * (1 - width), beta * (1 + width)
         signs = (problems.gradient(below) < 0) & (problems.gradient(above) > 0)
         if bool((signs | ~is_inside).all()):

@@ -1,1 +1,1 @@
-"""Predictions of any classifier from a file: scores (n, classes) and labels (n,)."""
+"""Reads predictions from files, scores (n, classes) and labels (n,), and evaluates them."""

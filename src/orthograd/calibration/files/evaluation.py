@@ -1,4 +1,4 @@
-"""Evaluate files of predictions: metrics before and after a temperature, and differences between files."""
+"""Evaluates files of predictions: metrics before and after temperature scaling, and differences between files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .reading import PredictionsFile
 
 @dataclass(frozen=True)
 class Settings:
-    """How to evaluate; no resamples, no intervals."""
+    """Settings of an evaluation. With ``resamples=0`` there are no intervals."""
 
     bins: int = 10
     resamples: int = 1000
@@ -33,7 +33,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Temperature:
-    """A temperature and the held-out file that it suits best."""
+    """A temperature and the held-out file that it was fitted on."""
 
     fitted_on: PredictionsFile
     scaling: TemperatureScaling
@@ -45,7 +45,7 @@ class Temperature:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """The results of one file, as it is or after a temperature."""
+    """The results of one file, before or after temperature scaling."""
 
     name: str
     file: PredictionsFile
@@ -56,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """A file minus the first file, which has the same labels."""
+    """The difference of a file to the first file, which has the same labels."""
 
     column: Column
     first: Column
@@ -65,16 +65,16 @@ class Difference:
 
     @property
     def name(self) -> str:
-        """As in "b.npz − a.npz"."""
+        """The title, such as "b.npz − a.npz"."""
         return f"{self.column.name} − {self.first.name}"
 
     def excludes_zero(self, name: str) -> bool:
-        """Whether the interval of this difference lies on one side of zero."""
+        """True if the interval of this difference excludes zero."""
         low, high = self.intervals.get(name, (0.0, 0.0))
         return low > 0 or high < 0
 
     def verdict(self, name: str) -> str:
-        """Better, worse or different where the interval excludes zero, else nothing."""
+        """``"better"``, ``"worse"`` or ``"different"`` if the interval excludes zero, otherwise empty."""
         if not self.excludes_zero(name):
             return ""
         better = CONVENTIONS[name].better
@@ -85,7 +85,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that is printed, drawn and written."""
+    """The results that are printed, drawn and written."""
 
     columns: list[Column]
     differences: list[Difference]
@@ -93,7 +93,7 @@ class Results:
 
     @property
     def files(self) -> dict[str, PredictionsFile]:
-        """Every file that was read, by its name, or by its path where another has the same name."""
+        """All files by name, or by path where two have the same name."""
         fitted_on = (column.temperature.fitted_on for column in self.columns if column.temperature is not None)
         plain = (column.file for column in self.columns if column.temperature is None)
         files = {file.path: file for file in (*plain, *fitted_on)}.values()
@@ -111,26 +111,26 @@ class Results:
 
 
 def without_interval(values: Mapping[str, float | None], intervals: Mapping[str, Interval]) -> list[str]:
-    """Metrics that are the same in every resample, so that the bootstrap cannot know how far off they are."""
+    """Metrics without an interval, because they are the same in every resample."""
     return [name for name in RESAMPLED if values[name] is not None and name not in intervals]
 
 
 def have_same_labels(first: PredictionsFile, second: PredictionsFile) -> bool:
-    """Whether two files are about the same samples, as far as labels tell."""
+    """True if two files have the same labels."""
     return torch.equal(first.labels.long(), second.labels.long())
 
 
 def are_same(first: PredictionsFile, second: PredictionsFile) -> bool:
-    """Whether two files hold the same predictions, be they one file or copies."""
+    """True if two files hold the same predictions."""
     return torch.equal(first.scores, second.scores) and have_same_labels(first, second)
 
 
 def evaluated(files: Sequence[PredictionsFile], held_out: Sequence[PredictionsFile], settings: Settings) -> Results:
-    """Evaluate files, each also after a temperature: one for all of them, or the one of its own held-out file."""
+    """Evaluate files, each also after temperature scaling if there are held-out files: one for all, or one each."""
     if len({file.path for file in files}) < len(files):
         raise ValueError(f"expected different files, got {', '.join(str(file.path) for file in files)}")
     if len(held_out) not in (0, 1, len(files)):
-        raise ValueError(f"expected a held-out file for all or one for each of {len(files)}, got {len(held_out)}")
+        raise ValueError(f"expected one held-out file, or one for each of {len(files)} files, got {len(held_out)}")
     fitted = [_fitted(file) for file in held_out]
     temperatures: Sequence[Temperature | None] = fitted * len(files) if len(fitted) == 1 else fitted
     columns = []
@@ -149,7 +149,7 @@ def _names(files: Sequence[PredictionsFile]) -> list[str]:
 
 @contextmanager
 def _naming(file: PredictionsFile) -> Iterator[None]:
-    """Put the file's name before what is wrong with what it holds."""
+    """Put the path of the file in front of errors about its content."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -158,20 +158,20 @@ def _naming(file: PredictionsFile) -> Iterator[None]:
 
 def _fitted(held_out: PredictionsFile) -> Temperature:
     with _naming(held_out), warnings.catch_warnings():
-        warnings.simplefilter("ignore", calibration.CalibrationWarning)  # the certificate says the same
+        warnings.simplefilter("ignore", calibration.CalibrationWarning)  # the certificate has the same message
         return Temperature(held_out, TemperatureScaling().fit(_logits(held_out), held_out.labels))
 
 
 def _logits(file: PredictionsFile) -> Tensor:
-    """Logits, or the logarithm of probabilities, whose softmax are the probabilities."""
+    """The logits, or the logarithm of the probabilities, whose softmax gives the probabilities."""
     if not file.is_probabilities:
         return file.scores
     probabilities, _ = checked_probabilities(file.scores, file.labels)
     zeros = (probabilities == 0).any(1).nonzero()
     if len(zeros):
         raise ValueError(
-            f"a temperature needs log p, got a probability of exactly 0 in row {int(zeros[0])} "
-            f"and {len(zeros) - 1} more rows: save the logits instead"
+            f"expected probabilities above 0 for temperature scaling, got 0 in row {int(zeros[0])} and "
+            f"{len(zeros) - 1} more rows: save the logits instead"
         )
     return probabilities.double().log()
 
@@ -198,7 +198,7 @@ def _scaled(name: str, file: PredictionsFile, temperature: Temperature, settings
 
 
 def _differences(columns: Sequence[Column], settings: Settings) -> Iterator[Difference]:
-    """Compare like with like: files as they are with the first, scaled ones with the first scaled."""
+    """Differences to the first file: unscaled files to the first unscaled one, scaled files to the first scaled one."""
     for is_scaled in (False, True):
         alike = [column for column in columns if (column.temperature is not None) == is_scaled]
         for column in alike[1:]:

@@ -1,4 +1,4 @@
-"""Scores and labels out of each file format: named arrays in .npz and .safetensors, rows in .csv and .parquet."""
+"""Readers of scores and labels: named arrays in .npz and .safetensors, tables in .csv and .parquet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch import Tensor
 from .keys import Keys, UnusableError
 
 Content = tuple[Tensor, Tensor, str]
-"""Scores, labels, and in words where in the file they were."""
+"""Scores, labels, and a description of where they were in the file."""
 
 
 def needed(module: str, path: Path) -> ModuleType:
-    """A module that torch does not bring along; where it is missing, the message says how to get it."""
+    """Import an optional module; if it is missing, the error says how to install it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -55,17 +55,19 @@ def _array_numbers(numpy: ModuleType, file: Any, name: str) -> Tensor:
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise
-        raise UnusableError(f"{name!r} holds Python objects, a pickle, which could run code: save numbers") from error
+        raise UnusableError(
+            f"expected numbers in {name!r}, got Python objects: loading a pickle could run code"
+        ) from error
     if values.dtype.kind not in "fiub":
         raise UnusableError(f"expected numbers in {name!r}, got an array of {values.dtype}")
-    return torch.from_numpy(numpy.asarray(values, dtype=values.dtype.newbyteorder("=")))  # torch knows this order alone
+    return torch.from_numpy(numpy.asarray(values, dtype=values.dtype.newbyteorder("=")))  # native byte order
 
 
 def csv_table(path: Path, keys: Keys) -> Content:
     """Scores and labels of a table with a header: a column of labels and one for each class."""
     if keys.scores is not None:
         raise UnusableError(
-            f"a .csv has a column for each class and no key for scores, got {keys.scores!r}; "
+            f"expected no --scores-key for a .csv, which has a column for each class, got {keys.scores!r}: "
             "name the columns with --classes"
         )
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -76,7 +78,7 @@ def csv_table(path: Path, keys: Keys) -> Content:
         used = [place[name] for name in (*columns.classes, columns.label)]
         numbers = array("d")
         for row in rows:
-            if row:  # blank lines hold nothing
+            if row:  # skip blank lines
                 numbers.extend(_cells(row, names, used, rows.line_num))
     if not numbers:
         raise UnusableError("expected at least one row under the header, got none")
@@ -85,7 +87,7 @@ def csv_table(path: Path, keys: Keys) -> Content:
 
 
 def parquet(path: Path, keys: Keys) -> Content:
-    """Scores and labels of a table as above, or with the scores of a sample as a list in one column."""
+    """Scores and labels of a table, with a column for each class or one column with a list of scores."""
     with needed("pyarrow.parquet", path).ParquetFile(path) as file:  # read_table adds columns for folders such as y=1
         names = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]  # pandas'
         if keys.has_scores_among(names):
@@ -99,21 +101,21 @@ def parquet(path: Path, keys: Keys) -> Content:
 
 
 def whole(values: Tensor, name: str) -> Tensor:
-    """Labels read as float64, as the whole numbers that they are.
+    """Labels read as float64, converted to integers.
 
     >>> whole(torch.tensor([0.0, 2.0]), "label")
     tensor([0, 2])
     """
-    # From 2⁵³ on float64 skips whole numbers.
+    # Above 2⁵³ float64 cannot hold all integers.
     broken = ((values != values.round()) | (values.abs() > 2**53)).nonzero()
     if len(broken):
         row = int(broken[0])
-        raise UnusableError(f"expected labels as whole numbers, got {float(values[row]):g} in {name!r}, row {row}")
+        raise UnusableError(f"expected labels as integers, got {float(values[row]):g} in {name!r}, row {row}")
     return values.long()
 
 
 def _cells(row: Sequence[str], names: Sequence[str], used: Sequence[int], line: int) -> list[float]:
-    """The numbers in the columns that are used."""
+    """The numbers in the used columns."""
     if len(row) != len(names):
         raise UnusableError(f"expected {len(names)} cells as in the header, got {len(row)} in line {line}")
     try:
@@ -142,7 +144,7 @@ def _lists(table: Any, name: str, path: Path) -> Tensor:
         raise UnusableError(f"expected a list of scores for each sample in {name!r}, got {column.type}")
     lengths = needed("pyarrow.compute", path).list_value_length(column).unique().to_pylist()
     if len(lengths) != 1 or lengths[0] is None:
-        raise UnusableError(f"expected as many scores for each sample in {name!r}, got lists of {lengths}")
+        raise UnusableError(f"expected the same number of scores for each sample in {name!r}, got lists of {lengths}")
     return _column_numbers(needed("pyarrow.compute", path).list_flatten(column), name).view(-1, lengths[0])
 
 
@@ -152,4 +154,4 @@ def _column_numbers(column: Any, name: str) -> Tensor:
     values = column.to_numpy()
     if values.dtype.kind not in "fiu":
         raise UnusableError(f"expected numbers in {name!r}, got {column.type}")
-    return torch.from_numpy(values.copy())  # what belongs to pyarrow may not be written to
+    return torch.from_numpy(values.copy())  # arrays of pyarrow are read-only

@@ -1,4 +1,4 @@
-"""Which of the arrays or columns of a file are meant; what a file holds is never guessed from its values."""
+"""Selects the arrays or columns of a file, by name and never by their values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _NUMBERED = re.compile("(.*?)([0-9]+)", re.DOTALL)
 
 
 class UnusableError(ValueError):
-    """What a file holds cannot be used; the message is complete but for the name of the file."""
+    """The content of a file cannot be used. The message lacks only the name of the file."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table that are used: one for each class, in the order of the labels, and the label."""
+    """The used columns of a table: one for each class, in the order of the labels, and the label."""
 
     classes: list[str]
     label: str
-    is_sorted: bool  # the file has them in another order
+    is_sorted: bool  # True if the file has them in another order
 
     def __str__(self) -> str:
         order = ", sorted by their numbers" if self.is_sorted else ""
@@ -34,7 +34,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Keys:
-    """What to look for in a file: the usual names, or those that were asked for."""
+    """Names to look for in a file: the requested ones, or the usual ones."""
 
     scores: str | None
     labels: str | None
@@ -50,7 +50,7 @@ class Keys:
         there = list(names)
         usual, others = (PROBABILITIES, LOGITS) if self.probabilities else (LOGITS, PROBABILITIES)
         if self.scores is None and not set(usual).intersection(there) and set(others).intersection(there):
-            raise UnusableError(_wrong_kind(self.probabilities, there))
+            raise UnusableError(_wrong_scores(self.probabilities, there))
         return _one_of(there, "scores", self.scores, usual)
 
     def labels_among(self, names: Iterable[str]) -> str:
@@ -61,19 +61,19 @@ class Keys:
         """The names of the scores and the labels of a file of arrays."""
         if self.classes is not None:
             raise UnusableError(
-                f"expected a table, got arrays, which have no columns: leave out {_option(self.classes)}"
+                f"expected a table for {_option(self.classes)}, got arrays, which have no columns: remove the option"
             )
         there = list(names)
         return self.scores_among(there), self.labels_among(there)
 
     def source(self, scores: str, labels: str) -> str:
-        """Which arrays were used, in words."""
+        """A description of the used arrays."""
         return f"{'probabilities' if self.probabilities else 'logits'} {scores!r}, labels {labels!r}"
 
     def columns_among(self, names: Sequence[str]) -> Columns:
         """The columns of the classes and of the labels.
 
-        Classes are numbered from 0 as labels are, with anything before the number, or they are named.
+        Columns of classes are numbered from 0 like labels, with any prefix, or given by name.
 
         >>> print(Keys(None, None, False).columns_among(["p_0", "p_2", "p_1", "y"]))
         classes 'p_0', 'p_1', 'p_2' (3 columns, sorted by their numbers), label 'y'
@@ -84,12 +84,12 @@ class Keys:
         if self.classes is not None and not _is_pattern(self.classes, names):
             return Columns(_chosen(self.classes, names, label), label, is_sorted=False)
         classes = _numbered(others) if self.classes is None else _matching(self.classes[0], others)
-        # Sorted as text, 10 comes before 2; the labels would then mean other classes.
+        # As text, 10 sorts before 2, and labels would refer to other classes.
         are_used = set(classes).__contains__
         return Columns(classes, label, is_sorted=classes != list(filter(are_used, names)))
 
     def has_scores_among(self, names: Iterable[str]) -> bool:
-        """Whether a table has all scores in one column, rather than a column for each class."""
+        """True if a table has all scores in one column, rather than a column for each class."""
         if self.scores is not None and self.classes is not None:
             raise UnusableError("expected either --scores-key or --classes, got both")
         if self.scores is not None or self.classes is not None:
@@ -104,12 +104,12 @@ def _one_of(there: Sequence[str], what: str, asked: str | None, usual: Sequence[
         return matching[0]
     option, listed = f"--{what}-key", _listed(there)
     if matching:
-        raise UnusableError(f"several could be the {what}: {', '.join(map(repr, matching))}; choose with {option}")
+        raise UnusableError(f"expected one array of {what}, got {', '.join(map(repr, matching))}; choose with {option}")
     hint = f"; choose with {option}" if asked is None else ""
     raise UnusableError(f"expected {what} named {' or '.join(map(repr, wanted))}, got {listed}{hint}")
 
 
-def _wrong_kind(probabilities: bool, there: Sequence[str]) -> str:
+def _wrong_scores(probabilities: bool, there: Sequence[str]) -> str:
     listed = _listed(there)
     if probabilities:
         return f"expected probabilities, got {listed}; leave out --probabilities to evaluate the logits"
@@ -127,20 +127,20 @@ def _is_pattern(asked: Sequence[str], names: Sequence[str]) -> bool:
 
 
 def _chosen(asked: Sequence[str], names: Sequence[str], label: str) -> list[str]:
-    """The columns that were named, in that order."""
+    """The requested columns, in that order."""
     _refuse_twice(asked)
     for name in asked:
         if name not in names:
             raise UnusableError(f"expected the column {name!r}, got {_listed(names)}")
         if name == label:
-            raise UnusableError(f"{name!r} is the label, not a class: leave it out of --classes")
+            raise UnusableError(f"expected classes in --classes, got the label {name!r}: remove it")
     if len(asked) < 2:
         raise UnusableError(f"expected at least two classes, got {_option(asked)}")
     return list(asked)
 
 
 def _matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """Columns that are numbered from 0 behind what stands before the asterisk."""
+    """Columns numbered from 0 with the prefix before the asterisk."""
     prefix = pattern[:-1]
     family = _families(names).get(prefix)
     if family is None:
@@ -150,7 +150,7 @@ def _matching(pattern: str, names: Sequence[str]) -> list[str]:
 
 
 def _numbered(names: Sequence[str]) -> list[str]:
-    """All columns in the order of their numbers; if one of them is not clearly a class, raises."""
+    """All columns in the order of their numbers. Raises if one of them is not clearly a class."""
     families = _families(names)
     for family in families.values():
         if len(family) == len(names):
@@ -167,7 +167,7 @@ def _numbered(names: Sequence[str]) -> list[str]:
 
 
 def _families(names: Iterable[str]) -> dict[str, list[str]]:
-    """Columns that are numbered 0, 1, 2 … in this order, by what stands before the number."""
+    """Columns numbered 0, 1, 2 … in this order, by prefix."""
     members: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for match in filter(None, map(_NUMBERED.fullmatch, names)):
         members[match[1]].append((int(match[2]), match[0]))
@@ -183,7 +183,7 @@ def _option(names: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names as people read them: all, or the first two and the last where there are many."""
+    """Names as text: all, or the first two and the last if there are many."""
     if len(names) > 10:
         return f"{names[0]!r}, {names[1]!r} … {names[-1]!r}"
     return ", ".join(map(repr, names)) or "nothing"

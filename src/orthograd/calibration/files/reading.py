@@ -1,4 +1,4 @@
-"""Read predictions from a file, by its suffix. Nothing that is read is ever executed."""
+"""Reads predictions from a file, by its suffix. File content is never executed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READERS: dict[str, Callable[[Path, Keys], formats.Content]] = {
 SUFFIXES = tuple(_READERS)
 
 _BEGINNINGS = {".npz": (0, (b"PK", b"\x93NUMPY")), ".parquet": (0, (b"PAR1",)), ".safetensors": (8, (b"{",))}
-"""What the bytes of a file are from a given place on."""
+"""Offset and possible first bytes of each format."""
 
 _PICKLES = {".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".joblib"}
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -29,18 +29,18 @@ _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 @dataclass(frozen=True, eq=False)
 class PredictionsFile:
-    """Scores (n, classes) and labels (n,) as a file holds them; `calibration` checks what they are."""
+    """Scores (n, classes) and labels (n,) from a file. Their values are checked when they are evaluated."""
 
     path: Path
     scores: Tensor
     labels: Tensor
     is_probabilities: bool
     source: str
-    """The arrays or columns that were used, in words."""
+    """Description of the used arrays or columns."""
 
     @property
     def name(self) -> str:
-        """The name of the file without its folder."""
+        """The name of the file, without its directory."""
         return self.path.name
 
 
@@ -52,10 +52,20 @@ def read_predictions(
     classes: Sequence[str] | None = None,
     probabilities: bool = False,
 ) -> PredictionsFile:
-    """Read a .npz, .safetensors, .csv or .parquet file of logits, or of probabilities where these are asked for.
+    """Read logits, or probabilities, and labels from a .npz, .safetensors, .csv or .parquet file.
 
-    In a table the columns of the classes are numbered from 0, as labels are, or named by `classes` in the order of the
-    labels; ["class_*"] stands for class_0, class_1 … beside other columns.
+    Args:
+        path: the file.
+        scores_key: name of the array of scores; by default "logits", or "probabilities" or "probs".
+        labels_key: name of the labels; by default "labels", "label", "y", "targets" or "target".
+        classes: columns of a table, in the order of the labels; ["class_*"] means class_0, class_1 … By default all
+            columns but the label, numbered from 0.
+        probabilities: read probabilities instead of logits.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for other formats, broken files, and arrays or columns that are missing or ambiguous.
+        ImportError: if the reader of the format is not installed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,12 +88,12 @@ def read_predictions(
         raise
     except Exception as error:  # broken files raise errors of zipfile, zlib, pyarrow and others
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path}: cannot be read as {path.suffix.lower()}, is it whole? {reason}") from error
+        raise ValueError(f"{path}: cannot be read as {path.suffix.lower()}, is it complete? {reason}") from error
     return PredictionsFile(path, scores, _signed(labels), probabilities, source)
 
 
 def _refuse_other_format(path: Path) -> None:
-    """Say what a file is where its suffix says something else: the readers' own errors do not."""
+    """Raise if the first bytes of a file do not match its suffix, because errors of the readers are unclear."""
     suffix = path.suffix.lower()
     with path.open("rb") as file:
         start = file.read(4096)
@@ -91,12 +101,12 @@ def _refuse_other_format(path: Path) -> None:
     if suffix in matching or (suffix == ".csv" and b"\0" not in start):  # text has no zero bytes
         return
     shown = f"it begins with {start[:12]!r}" if start else "it is empty"
-    kind = f"a {matching[0]} file" if matching else "another format"
-    raise ValueError(f"{path}: cannot be read as {suffix}: {shown}; is it {kind}?")
+    guess = f"a {matching[0]} file" if matching else "another format"
+    raise ValueError(f"{path}: cannot be read as {suffix}: {shown}; is it {guess}?")
 
 
 def _signed(labels: Tensor) -> Tensor:
-    return labels.long() if labels.dtype in _UNSIGNED else labels  # torch can hold these, but hardly compute with them
+    return labels.long() if labels.dtype in _UNSIGNED else labels  # torch has few operations for unsigned integers
 
 
 def _reader(path: Path) -> Callable[[Path, Keys], formats.Content]:
@@ -107,7 +117,7 @@ def _reader(path: Path) -> Callable[[Path, Keys], formats.Content]:
     if suffix in _PICKLES:
         reason = f"; {suffix} files are pickles, which can run code when they are loaded"
     if suffix == ".npy":
-        reason = "; a .npy holds one array, and both scores and labels are needed: numpy.savez writes both"
+        reason = "; a .npy holds one array, but scores and labels are needed: save both with numpy.savez"
     raise ValueError(
         f"{path}: expected {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got {suffix or 'no suffix'}{reason}"
     )

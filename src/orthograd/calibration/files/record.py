@@ -15,7 +15,7 @@ from .evaluation import Column, Difference, Results, Temperature
 
 
 def as_record(results: Results) -> dict[str, Any]:
-    """The results as plain data, with all that is needed to get them again."""
+    """The results as plain data, with the settings and versions that reproduce them."""
     record: dict[str, Any] = strict(
         {
             "orthograd": __version__,
@@ -30,7 +30,7 @@ def as_record(results: Results) -> dict[str, Any]:
 
 
 def strict(value: Any) -> Any:
-    """Plain data for JSON, which knows neither infinity nor NaN: they are strings.
+    """Plain data for JSON; infinity and NaN become strings.
 
     >>> strict({"high": torch.tensor(float("inf")), "is_flat": torch.tensor(False)})
     {'high': 'inf', 'is_flat': False}
