@@ -110,7 +110,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     code, said = invoked("paper", *TINY, "--shifts", "simple", "--out", folder, "--dry-run")
     assert code == 0
-    # At this scale the network of every setting is the same, so only the method without renormalisation is new.
+    # At this scale the network of every setting is the same, so only the method without renormalization is new.
     assert "2 runs to do. Time on the GPU:" in said
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
@@ -141,7 +141,7 @@ def test_experiments_in_a_row_on_the_same_network_are_one_group(tmp_path):
         missing = request.missing(request.evidence())
         return [(group[0].model, group[0].precision, len(group)) for group in missing]
 
-    assert groups("table1", "renormalisation") == [("resnet18", "tf32", 6)]
+    assert groups("table1", "renormalization") == [("resnet18", "tf32", 6)]
     assert groups("table1", "wideresnet") == [("resnet18", "tf32", 4), ("wide_resnet28_10", "bf16", 4)]
     assert groups("precision") == [("resnet18", name, 4) for name in ("bf16", "float32", "tf32")]
     # bf16 with the next experiment would do; but what was asked for first is done first.

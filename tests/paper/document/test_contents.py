@@ -222,7 +222,7 @@ def test_temperatures_fitted_on_test_images_are_shown_where_records_have_them(ev
 
 def test_an_method_without_anything_is_called_by_its_optimizer():
     assert names_of(EXPERIMENTS["adamw"]) == ("AdamW", "⊥Grad")
-    assert names_of(EXPERIMENTS["renormalisation"]) == ("⊥Grad", "⊥Grad, plain")
+    assert names_of(EXPERIMENTS["renormalization"]) == ("⊥Grad", "⊥Grad, plain")
 
 
 def test_blocks():
