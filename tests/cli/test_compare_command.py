@@ -83,7 +83,7 @@ def test_seeds_are_counted_from_where_they_are_asked_to(tmp_path):
 def test_tables_and_figures_are_written(finished):
     folder, _ = finished
     rows = list(csv.reader((folder / "comparison.csv").open()))
-    assert rows[0][:3] == ["metric", "baseline", "⊥Grad"]
+    assert rows[0][:3] == ["metric", "SGD", "⊥Grad"]
     assert [row[0] for row in rows[1:4]] == ["top1_accuracy", "top5_accuracy", "loss"]
     text = (folder / "comparison.md").read_text()
     for title in ("Clean", "Shifted", "Temperature-scaled"):

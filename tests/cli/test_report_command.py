@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from orthograd.cli.main import app
 from orthograd.cli.report import report
-from orthograd.lab.comparison.formats import TITLES
+from orthograd.lab.comparison.formats import TITLES, metric_title
 from orthograd.lab.jobs.store import Store
 from tests.lab.comparison import oracle
 from tests.lab.comparison.reading import drawings, heights, numbers, parsed, tables, words
@@ -51,16 +51,15 @@ def methods(folder):
 
 @pytest.mark.parametrize("images", ["clean", "shifted", "temperature-scaled"])
 def test_every_number_of_the_tables(root, methods, images):
-    start = {"clean": "Clean test images", "shifted": "Shifted", "temperature-scaled": "Clean test images after"}[
+    start = {"clean": "Clean test images.", "shifted": "Shifted", "temperature-scaled": "Clean test images after"}[
         images
     ]
-    (rows,) = [
-        rows
-        for caption, rows in tables(root).items()
-        if rows[0][-1] == "verdict" and (caption == start or (images != "clean" and caption.startswith(start)))
+    (rows,) = [rows for caption, rows in tables(root).items() if rows[0][-1] == "verdict" and caption.startswith(start)]
+    assert rows[0] == [
+        *("metric", "SGD", "⊥Grad", "⊥Grad − SGD (95% interval)"),
+        *("d (95% interval)", "p", "p (Holm)", "verdict"),
     ]
-    assert rows[0] == ["metric", "baseline", "⊥Grad", "difference, 95 %", "d, 95 %", "p", "p, Holm", "verdict"]
-    assert [row[0] for row in rows[1:]] == list(TITLES.values())
+    assert [row[0] for row in rows[1:]] == [metric_title(metric) for metric in TITLES]
     expected = {metric: oracle.compared(*(method.values(images, metric) for method in methods)) for metric in TITLES}
     corrected = oracle.holm([each["p"] for each in expected.values()])
     for row, (metric, each), p in zip(rows[1:], expected.items(), corrected, strict=True):
@@ -106,7 +105,7 @@ def test_every_bin_of_the_reliability_diagrams(root, methods):
         "shifted": "all shifted images together",
     }
     for kind, title in kinds.items():
-        for place, (method, name) in enumerate(zip(methods, ("baseline", "⊥Grad"), strict=True)):
+        for place, (method, name) in enumerate(zip(methods, ("SGD", "⊥Grad"), strict=True)):
             expected = oracle.averaged(method.curves[kind])
             (rows,) = [r for caption, r in tables(root).items() if caption.startswith(f"{name}, {title};")]
             for i, row in enumerate(rows[1:]):
@@ -152,8 +151,8 @@ def test_every_epoch_of_training(root, methods):
 def test_the_verdict_says_what_the_table_says(root, methods):
     lede = words(next(part for part in root.iter("p") if part.get("class") == "lede"))
     means = [[np.mean(method.values("clean", metric)) for method in methods] for metric in ("ece", "top1_accuracy")]
-    assert f"of ⊥Grad is off by {100 * means[0][1]:.1f} percentage points on average, that of the baseline by" in lede
-    assert f"that of the baseline by {100 * means[0][0]:.1f}." in lede
+    assert f"of ⊥Grad is off by {100 * means[0][1]:.1f} percentage points on average, that of SGD by" in lede
+    assert f"that of SGD by {100 * means[0][0]:.1f}." in lede
     assert f": {means[1][1]:.1f}% of the clean test images, against {means[1][0]:.1f}%." in lede
     assert lede.count(". ") == 1
 

@@ -104,7 +104,7 @@ def test_sentences_say_what_was_found() -> None:
         "ece: the candidate is better than the baseline: lower by 0.0066 (mean 0.162 against 0.1686"
     )
     assert "5 pairs of seeds" in better
-    assert "95 % interval" in better
+    assert "95% interval" in better
     inconclusive = compare(BASELINE, NOISY).sentence
     assert inconclusive.startswith("The candidate shows no significant difference")
     assert "equivalence was not tested" in inconclusive
@@ -146,7 +146,7 @@ def test_a_difference_without_spread_is_said_to_be_so(paired: bool, infinite: st
     comparison = compare([2, 2, 2], [3, 3, 3], paired=paired)
     assert (comparison.p, comparison.cohens_d.value, comparison.verdict) == (
         0.25 if paired else 0.1,
-        -math.inf,
+        math.inf,
         "inconclusive",
     )
     assert infinite in comparison.sentence
@@ -157,7 +157,7 @@ def test_a_difference_without_spread_is_said_to_be_so(paired: bool, infinite: st
         binomtest(6, 6).pvalue if paired else 2 / math.comb(12, 6),
         "higher",
     )
-    assert comparison.as_dict()["cohens_d"] == {"value": "-inf", "exact": ["-inf", "-inf"], "normal": ["-inf", "-inf"]}
+    assert comparison.as_dict()["cohens_d"] == {"value": "inf", "exact": ["inf", "inf"], "normal": ["inf", "inf"]}
 
 
 def test_a_constant_shift_is_no_spread_whatever_the_rounding() -> None:
@@ -195,6 +195,17 @@ def test_swapping_the_samples_swaps_the_verdict(pairs: list[tuple[int, int]]) ->
     opposite = {"better": "worse", "worse": "better", "inconclusive": "inconclusive"}
     assert swapped.verdict == opposite[comparison.verdict]
     assert swapped.difference == pytest.approx(-comparison.difference)
+
+
+def test_differences_and_effects_are_candidate_minus_baseline() -> None:
+    lower = compare(BASELINE, LOWER, better="lower", margin=0.001)
+    effects = lower.cohens_d, lower.hedges_g, lower.paired_effect
+    tests = lower.student_test, lower.welch_test, lower.paired_test
+    intervals = lower.interval, lower.welch_interval, lower.bootstrap_interval, lower.equivalence.interval
+    assert all(value < 0 for value in (lower.difference, *(e.value for e in effects), *(t.statistic for t in tests)))
+    assert all(interval.high < 0 for interval in (*intervals, *(effect.exact for effect in effects)))
+    assert lower.equivalence.p_below > 0.5 > lower.equivalence.p_above
+    assert "95% interval of candidate − baseline -0." in lower.sentence
 
 
 def test_numpy_and_integers_are_welcome() -> None:

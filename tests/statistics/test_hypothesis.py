@@ -103,13 +103,13 @@ def test_by_hand() -> None:
 
 def test_it_is_two_tests_of_scipy() -> None:
     one, two = np.random.default_rng(0).normal(size=(2, 9))
-    result, differences = tost(one, two, margin=0.8), one - two
+    result, differences = tost(one, two, margin=0.8), two - one
     below = stats.ttest_1samp(differences, -0.8, alternative="greater").pvalue
     above = stats.ttest_1samp(differences, 0.8, alternative="less").pvalue
     assert (result.p_below, result.p_above, result.p) == pytest.approx((below, above, max(below, above)))
     result = tost(one, two[:6], margin=0.8, paired=False)
-    below = stats.ttest_ind(one + 0.8, two[:6], equal_var=False, alternative="greater").pvalue
-    above = stats.ttest_ind(one - 0.8, two[:6], equal_var=False, alternative="less").pvalue
+    below = stats.ttest_ind(two[:6] + 0.8, one, equal_var=False, alternative="greater").pvalue
+    above = stats.ttest_ind(two[:6] - 0.8, one, equal_var=False, alternative="less").pvalue
     assert (result.p_below, result.p_above, result.p) == pytest.approx((below, above, max(below, above)))
 
 

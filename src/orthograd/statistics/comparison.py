@@ -29,7 +29,7 @@ RECORDED = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """The candidate against the baseline in one metric. Differences and effects are baseline − candidate.
+    """The candidate against the baseline in one metric. Differences and effects are candidate − baseline.
 
     It holds the values and the options; a statistic is computed when it is first asked for. What needs pairs is None
     where there are none; ``corrected_p`` and ``corrected_equivalence_p`` are Holm's, over the metrics of a
@@ -68,7 +68,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """Mean of the baseline − mean of the candidate."""
+        """Mean of the candidate − mean of the baseline."""
         return self._samples.difference
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The mean difference baseline − candidate, its standard error, and its intervals: by t, and by bootstrap."""
+"""The mean difference candidate − baseline, its standard error, and its intervals: by t, and by bootstrap."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Estimate:
 
 
 def estimated_difference(baseline: ArrayLike, candidate: ArrayLike, *, method: Method = "paired") -> Estimate:
-    """The mean difference with the standard error of one of three t-tests.
+    """The mean difference candidate − baseline with the standard error of one of three t-tests.
 
     paired:  s_D / √n of the seeds' differences, ν = n − 1.
     welch:   √(s₁²/n₁ + s₂²/n₂), ν by Welch and Satterthwaite.
     student: s_p √(1/n₁ + 1/n₂) with the pooled s_p, ν = n₁ + n₂ − 2.
 
-    >>> estimated_difference([3.0, 5.0], [1.0, 1.0])
+    >>> estimated_difference([1.0, 1.0], [3.0, 5.0])
     Estimate(difference=3.0, error=1.0, degrees=1)
     """
     if method not in get_args(Method):
@@ -66,9 +66,9 @@ def estimated_difference(baseline: ArrayLike, candidate: ArrayLike, *, method: M
 def difference_interval(
     baseline: ArrayLike, candidate: ArrayLike, *, method: Method = "paired", alpha: float = 0.05
 ) -> Interval:
-    """D ± t_{1−α/2, ν} · error, see `estimated_difference`.
+    """D ± t_{1−α/2, ν} · error with D = candidate − baseline, see `estimated_difference`.
 
-    >>> low, high = difference_interval([3.0, 5.0], [1.0, 1.0], alpha=0.5)  # t_{0.75, 1} = 1
+    >>> low, high = difference_interval([1.0, 1.0], [3.0, 5.0], alpha=0.5)  # t_{0.75, 1} = 1
     >>> round(low, 6), round(high, 6)
     (2.0, 4.0)
     """
@@ -120,12 +120,12 @@ def bootstrap_interval(
     resamples: int = 9999,
     seed: int = 0,
 ) -> Interval:
-    """The bias-corrected and accelerated bootstrap interval of the mean difference.
+    """The bias-corrected and accelerated bootstrap interval of the mean difference candidate − baseline.
 
     Pairs are drawn as pairs. Without any spread the interval is the difference itself. With fewer than about ten
     seeds it is too narrow: the t interval is then the one to trust.
 
-    >>> bootstrap_interval([3.0, 5.0], [1.0, 3.0])
+    >>> bootstrap_interval([1.0, 3.0], [3.0, 5.0])
     Interval(low=2.0, high=2.0)
 
     Reference: Efron, "Better bootstrap confidence intervals", 1987.
@@ -179,4 +179,4 @@ def _ends(
 
 
 def _mean_difference(baseline: FloatArray, candidate: FloatArray, axis: int = -1) -> Any:
-    return baseline.mean(axis=axis) - candidate.mean(axis=axis)
+    return candidate.mean(axis=axis) - baseline.mean(axis=axis)

@@ -35,10 +35,10 @@ class EffectSize:
 
 
 def cohens_d(baseline: ArrayLike, candidate: ArrayLike, *, alpha: float = 0.05) -> EffectSize:
-    """d = (x̄₁ − x̄₂) / s_p with the pooled standard deviation s_p; infinite where s_p alone is zero.
+    """d = (x̄₂ − x̄₁) / s_p, candidate − baseline in pooled standard deviations s_p; infinite where s_p alone is zero.
 
-    >>> round(cohens_d([2.0, 4.0], [1.0, 3.0]).value, 4)  # 1 / √2
-    0.7071
+    >>> round(cohens_d([2.0, 4.0], [1.0, 3.0]).value, 4)  # −1 / √2
+    -0.7071
 
     Reference: Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988.
     """
@@ -50,7 +50,7 @@ def hedges_g(baseline: ArrayLike, candidate: ArrayLike, *, alpha: float = 0.05) 
     """g = J(n₁ + n₂ − 2) · d: on average right, where d is too large by 1/J.
 
     >>> round(hedges_g([2.0, 4.0], [1.0, 3.0]).value, 4)
-    0.3989
+    -0.3989
     """
     d, n1, n2 = _d_of(baseline, candidate)
     g = hedges_correction(n1 + n2 - 2) * d
@@ -58,10 +58,10 @@ def hedges_g(baseline: ArrayLike, candidate: ArrayLike, *, alpha: float = 0.05) 
 
 
 def paired_effect(baseline: ArrayLike, candidate: ArrayLike, *, alpha: float = 0.05) -> EffectSize:
-    """d_z = D̄ / s_D of the seeds' differences D; not comparable with d, which ignores the pairs.
+    """d_z = D̄ / s_D of the seeds' differences D = candidate − baseline; not comparable with d, which ignores the pairs.
 
-    >>> round(paired_effect([3.0, 5.0], [1.0, 1.0]).value, 4)  # 3 / √2
-    2.1213
+    >>> round(paired_effect([3.0, 5.0], [1.0, 1.0]).value, 4)  # −3 / √2
+    -2.1213
     """
     estimate = estimated_difference(baseline, candidate, method="paired")
     t, root = t_statistic(estimate), math.sqrt(estimate.degrees + 1)
@@ -196,13 +196,14 @@ def noncentrality_interval(t: float, degrees: float, *, alpha: float = 0.05) -> 
     """
     if math.isinf(t):
         return Interval(t, t)
+    if t < 0:
+        low, high = noncentrality_interval(-t, degrees, alpha=alpha)
+        return Interval(-high, -low)
     return Interval(_noncentrality(t, degrees, 1 - alpha / 2), _noncentrality(t, degrees, alpha / 2))
 
 
 def _noncentrality(t: float, degrees: float, probability: float) -> float:
-    """The δ at which P(T ≤ t) is the probability: the 1 − probability quantile of tS − Z."""
-    if t < 0:
-        return -_noncentrality(-t, degrees, 1 - probability)
+    """The δ at which P(T ≤ t) is the probability, for t ≥ 0: the 1 − probability quantile of tS − Z."""
     # tS − Z < ts − z needs S < s or Z > z: quantiles with half the probability each enclose the one that is sought.
     tails = np.array([(1 - probability) / 2, 1 - probability / 2])
     low, high = t * np.sqrt(stats.chi2.ppf(tails, degrees) / degrees) + stats.norm.ppf(tails)

@@ -24,12 +24,14 @@ class SignificanceTest:
 
 
 def t_test(baseline: ArrayLike, candidate: ArrayLike, *, method: Method = "paired") -> SignificanceTest:
-    """``t = difference / error, p = 2 P(T_ν > |t|)``, see `estimated_difference` for the three methods.
+    """One of three t-tests of candidate − baseline: ``t = difference / error, p = 2 P(T_ν > |t|)``.
+
+    `estimated_difference` has the difference, the error and ν of each method.
 
     Without variance p is 1 where there is no difference either, and 0 where there is one.
 
     >>> t_test([3.0, 5.0], [1.0, 1.0]).statistic
-    3.0
+    -3.0
     """
     estimate = estimated_difference(baseline, candidate, method=method)
     t = t_statistic(estimate)

@@ -34,7 +34,7 @@ class TwoSamples:
     """The values of the baseline and of the candidate, one per seed.
 
     >>> two_samples([1.0, 3.0], [2.0, 2.5]).differences
-    array([-1. ,  0.5])
+    array([ 1. , -0.5])
     """
 
     baseline: FloatArray
@@ -52,14 +52,14 @@ class TwoSamples:
 
     @cached_property
     def difference(self) -> float:
-        """Mean of the baseline − mean of the candidate."""
+        """Mean of the candidate − mean of the baseline."""
         baseline, candidate = self.moments
-        return _without_rounding(baseline.mean - candidate.mean, self.scale)
+        return _without_rounding(candidate.mean - baseline.mean, self.scale)
 
     @cached_property
     def differences(self) -> FloatArray:
-        """Baseline − candidate, seed by seed."""
-        return np.array([_without_rounding(float(x), self.scale) for x in self.baseline - self.candidate])
+        """Candidate − baseline, seed by seed."""
+        return np.array([_without_rounding(float(x), self.scale) for x in self.candidate - self.baseline])
 
 
 def two_samples(baseline: ArrayLike, candidate: ArrayLike, *, paired: bool = False) -> TwoSamples:

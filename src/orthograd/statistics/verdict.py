@@ -17,21 +17,21 @@ Verdict = Literal["better", "worse", "lower", "higher", "equivalent", "inconclus
 
 
 def verdict_of(*, difference: float, is_significant: bool, is_equivalent: bool, better: Direction | None) -> Verdict:
-    """Of the candidate against the baseline, where the difference is baseline − candidate.
+    """Of the candidate against the baseline, where the difference is candidate − baseline.
 
     Equivalence comes first: a difference within the margin does not matter, even where it is significant. What is
     neither is inconclusive, never equal.
 
-    >>> verdict_of(difference=0.2, is_significant=True, is_equivalent=False, better="lower")
+    >>> verdict_of(difference=-0.2, is_significant=True, is_equivalent=False, better="lower")
     'better'
-    >>> verdict_of(difference=0.2, is_significant=False, is_equivalent=False, better="lower")
+    >>> verdict_of(difference=-0.2, is_significant=False, is_equivalent=False, better="lower")
     'inconclusive'
     """
     if is_equivalent:
         return "equivalent"
     if not is_significant:
         return "inconclusive"
-    candidate_is: Direction = "lower" if difference > 0 else "higher"
+    candidate_is: Direction = "lower" if difference < 0 else "higher"
     if better is None:
         return candidate_is
     return "better" if candidate_is == better else "worse"
@@ -48,7 +48,7 @@ def _claim(comparison: Comparison) -> str:
         return f"is equivalent to the baseline within ±{number(comparison.margin or 0)}"
     if comparison.verdict == "inconclusive":
         return "shows no significant difference from the baseline, which is inconclusive"
-    direction = "lower" if comparison.difference > 0 else "higher"
+    direction = "lower" if comparison.difference < 0 else "higher"
     by = f"by {number(abs(comparison.difference))}"
     if comparison.verdict == direction:
         return f"is {direction} than the baseline {by}"
@@ -69,7 +69,7 @@ def _evidence(comparison: Comparison) -> str:
     test = "paired t-test" if comparison.paired else "Welch's t-test"
     if comparison.has_no_spread and comparison.difference:
         test = "test by ranks"
-    interval = f"{percent(1 - comparison.alpha)} interval of baseline − candidate {ends(comparison.interval)}"
+    interval = f"{percent(1 - comparison.alpha)} interval of candidate − baseline {ends(comparison.interval)}"
     return f"{interval}; {test} p = {_p(comparison.p, comparison.corrected_p)}; d = {number(comparison.cohens_d.value)}"
 
 
@@ -140,9 +140,9 @@ def percent(fraction: float) -> str:
     """A level of confidence.
 
     >>> percent(1 - 0.05)
-    '95 %'
+    '95%'
     """
-    return f"{100 * fraction:.4g} %"
+    return f"{100 * fraction:.4g}%"
 
 
 def json_safe(value: Any) -> Any:

@@ -84,7 +84,7 @@ def temperature(logits, labels):
 
 def compared(baseline, candidate):
     """Means, deviations, difference with interval, d with interval, and p of pairs of seeds."""
-    n, difference = len(baseline), np.subtract(baseline, candidate)
+    n, difference = len(baseline), np.subtract(candidate, baseline)
     error = difference.std(ddof=1) / math.sqrt(n)
     half = stats.t.ppf(0.975, n - 1) * error
     pooled = math.sqrt((np.var(baseline, ddof=1) + np.var(candidate, ddof=1)) / 2)
@@ -130,7 +130,7 @@ def verdict(metric, difference, corrected, equivalence):
         return "equivalent"
     if corrected >= 0.05:
         return "inconclusive"
-    way = "lower" if difference > 0 else "higher"
+    way = "lower" if difference < 0 else "higher"
     if metric in ("entropy", "max_softmax", "max_logit", "logit_variance"):
         return way
     wanted = "higher" if "accuracy" in metric else "lower"

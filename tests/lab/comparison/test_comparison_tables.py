@@ -73,7 +73,7 @@ def test_shifts_are_averaged_and_severities_are_kept_apart():
     pair = MethodPair.of(BETTER, baseline="baseline", candidate="orthograd")
     assert pair.tables["shifted"]["ece"].baseline.mean == pytest.approx(0.1075 + 3)
     assert by_severity(pair.baseline, "ece")[0] == pytest.approx([0.10, 1.10, 2.10, 3.10, 4.10, 5.10])
-    assert pair.tables["temperature-scaled"]["ece"].difference == pytest.approx(0.0575)
+    assert pair.tables["temperature-scaled"]["ece"].difference == pytest.approx(-0.0575)
     none = [{**run, "after_temperature": None} for run in BETTER]
     assert "temperature-scaled" not in MethodPair.of(none, baseline="baseline", candidate="orthograd").tables
 
@@ -92,8 +92,9 @@ def test_undefined_and_infinite_metrics_are_left_out_of_the_table():
 def test_the_table_as_text():
     table = MethodPair.of(BETTER, baseline="baseline", candidate="orthograd").tables["clean"]
     lines = markdown(table, baseline="SGD", candidate="⊥Grad").splitlines()
-    assert lines[0].startswith("| metric | SGD | ⊥Grad |")
-    assert len({line.count("|") for line in lines}) == 1
+    assert lines[0].startswith("| metric | SGD | ⊥Grad | ⊥Grad − SGD (95% interval) |")
+    assert lines[5].startswith("| ECE ↓ | 0.1075 ± 0.0096 | 0.0500 ± 0.0082 | -0.0575 (")
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
     assert (
         as_csv(table, baseline="SGD", candidate="⊥Grad")
         .splitlines()[4]
@@ -106,11 +107,12 @@ def test_the_table_for_a_paper_escapes_what_latex_would_take_for_commands():
     text = latex(table, baseline="a_b & 5 %", candidate="⊥Grad")
     lines = text.splitlines()
     assert lines[:3] == [r"\noindent\resizebox{\linewidth}{!}{%", r"\begin{tabular}{lrrrrrl}", r"\toprule"]
-    assert lines[3] == r"metric & a\_b \& 5 \% & $\perp$Grad & difference, 95 \% & d & p, Holm & verdict \\"
+    names = r"a\_b \& 5 \% & $\perp$Grad & $\perp$Grad $-$ a\_b \& 5 \% (95\% interval)"
+    assert lines[3] == rf"metric & {names} & d & p (Holm) & verdict \\"
     assert lines[-2:] == [r"\bottomrule", r"\end{tabular}}"]
     rows = lines[5:-2]
     assert len(rows) == len(table)
     assert all(len(re.findall(r"(?<!\\)&", row)) == 6 and row.endswith(r" \\") for row in rows)
     assert all(row.count("$") % 2 == 0 for row in rows)
     assert text.isascii()
-    assert rows[3].startswith(r"ECE & 0.1075 $\pm$ 0.0096 & 0.0500 $\pm$ 0.0082 & ")
+    assert rows[3].startswith(r"ECE $\downarrow$ & 0.1075 $\pm$ 0.0096 & 0.0500 $\pm$ 0.0082 & ")

@@ -20,7 +20,7 @@ from orthograd.lab.comparison.page.runs import FailedRun
 from orthograd.lab.comparison.pair import MethodPair
 from tests.lab.comparison.records import runs
 
-NAMES = ("baseline", "⊥Grad")
+NAMES = ("SGD", "⊥Grad")
 
 
 def paired(records, methods=("baseline", "orthograd")):
@@ -54,7 +54,7 @@ def test_sections_come_in_the_order_that_was_promised():
         "The data",
     ]
     captions = [words(table.find("caption")) for table in root.iter("table") if table.get("class") == "comparison"]
-    assert [caption.split(":")[0] for caption in captions] == [
+    assert [re.split("[:.]", caption)[0] for caption in captions] == [
         "Clean test images",
         "Shifted test images",
         "Clean test images after temperature scaling",
@@ -158,10 +158,10 @@ def test_runs_that_disagree_in_versions_or_hardware_are_told():
 @pytest.mark.parametrize(
     ("ece", "correct", "said"),
     [
-        ((0.1, 0.05), (90, 90.01), "⊥Grad against the baseline: better calibrated, as accurate"),
-        ((0.1, 0.05), (90, 85), "⊥Grad against the baseline: better calibrated, less accurate"),
-        ((0.05, 0.1), (90, 95), "⊥Grad against the baseline: worse calibrated, more accurate"),
-        ((0.05, 0.1), (90, 85), "⊥Grad against the baseline: worse calibrated, less accurate"),
+        ((0.1, 0.05), (90, 90.01), "⊥Grad against SGD: better calibrated, as accurate"),
+        ((0.1, 0.05), (90, 85), "⊥Grad against SGD: better calibrated, less accurate"),
+        ((0.05, 0.1), (90, 95), "⊥Grad against SGD: worse calibrated, more accurate"),
+        ((0.05, 0.1), (90, 85), "⊥Grad against SGD: worse calibrated, less accurate"),
     ],
 )
 def test_the_headline_says_what_is_worse_as_plainly_as_what_is_better(ece, correct, said):

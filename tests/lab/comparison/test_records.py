@@ -54,6 +54,6 @@ def test_the_command_names_what_is_not_usual_and_quotes_it():
         runs(("baseline", "label_smoothing"), model="a b:c"), baseline="baseline", candidate="label_smoothing"
     )
     assert command_of(pair) == "orthograd compare --seeds 3 --candidate label_smoothing --model 'a b:c' --epochs 4"
-    assert names_of(pair) == ("baseline", "label smoothing")
+    assert names_of(pair) == ("SGD", "label smoothing")
     other = MethodPair.of(runs(("baseline", "mine")), baseline="baseline", candidate="mine")
-    assert names_of(other) == ("baseline", "mine")
+    assert names_of(other) == ("SGD", "mine")

@@ -26,6 +26,9 @@ TITLES = {
 }
 """What people call the metrics that are compared, in the order of the table."""
 
+ARROWS = {"lower": " ↓", "higher": " ↑", None: ""}
+"""After a metric's title: the good direction."""
+
 TEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -40,12 +43,33 @@ TEX = {
     "±": r"$\pm$",
     "−": r"$-$",
     "–": "--",
+    "↓": r"$\downarrow$",
+    "↑": r"$\uparrow$",
 }
 
 
 def header(baseline: str, candidate: str) -> list[str]:
     """Names of the columns."""
-    return ["metric", baseline, candidate, "difference, 95 %", "d, 95 %", "p", "p, Holm", "verdict"]
+    difference = f"{candidate} − {baseline} (95% interval)"
+    return ["metric", baseline, candidate, difference, "d (95% interval)", "p", "p (Holm)", "verdict"]
+
+
+def caption(baseline: str, candidate: str) -> str:
+    """How to read the differences of a table.
+
+    >>> caption("SGD", "⊥Grad")
+    'Differences are ⊥Grad − SGD; ↓ lower is better, ↑ higher is better.'
+    """
+    return f"Differences are {candidate} − {baseline}; ↓ lower is better, ↑ higher is better."
+
+
+def metric_title(metric: str) -> str:
+    """What people call a metric, with an arrow for its good direction.
+
+    >>> metric_title("ece"), metric_title("top1_accuracy"), metric_title("entropy")
+    ('ECE ↓', 'accuracy, % ↑', 'entropy')
+    """
+    return TITLES[metric] + ARROWS[CONVENTIONS[metric].better]
 
 
 def rows(table: ComparisonTable) -> list[list[str]]:
@@ -54,12 +78,12 @@ def rows(table: ComparisonTable) -> list[list[str]]:
 
 
 def cells(row: Comparison) -> list[str]:
-    """What the columns of `header` say of one metric."""
+    """The text of one metric under each column of `header`."""
     digits = CONVENTIONS[str(row.metric)].digits
     low, high = row.interval
     exact = row.cohens_d.exact
     return [
-        str(row.metric),
+        metric_title(str(row.metric)),
         f"{row.baseline.mean:.{digits}f} ± {row.baseline.sd:.{digits}f}",
         f"{row.candidate.mean:.{digits}f} ± {row.candidate.sd:.{digits}f}",
         f"{row.difference:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})",
@@ -77,7 +101,8 @@ def markdown(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
 
 def as_csv(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
     """The table for a spreadsheet."""
-    return csv_text([header(baseline, candidate), *rows(table)])
+    named = [[str(row.metric), *cells(row)[1:]] for row in table]
+    return csv_text([header(baseline, candidate), *named])
 
 
 def csv_text(lines: list[list[str]]) -> str:
@@ -92,9 +117,8 @@ def latex(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
 
     For room it leaves out the interval of d, and p before its correction.
     """
-    titled = [[TITLES[line[0]], *line[1:]] for line in rows(table)]
     names = header(baseline, candidate)
-    narrow = [[*names[:4], "d", *names[6:]], *([*line[:4], line[4].split()[0], *line[6:]] for line in titled)]
+    narrow = [[*names[:4], "d", *names[6:]], *([*line[:4], line[4].split()[0], *line[6:]] for line in rows(table))]
     lines = [" & ".join(map(tex, line)) + r" \\" for line in narrow]
     body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
     return f"\\noindent\\resizebox{{\\linewidth}}{{!}}{{%\n\\begin{{tabular}}{{lrrrrrl}}\n{body}\n\\end{{tabular}}}}\n"
@@ -103,8 +127,8 @@ def latex(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
 def tex(text: str) -> str:
     r"""Text as LaTeX: signs escaped, and minus signs and exponents in mathematics.
 
-    >>> print(tex("⊥Grad, 95 %"), tex("-0.5 (+0.1 to +0.2)"), tex("8.2e-05"))
-    $\perp$Grad, 95 \% $-$0.5 (+0.1 to +0.2) $8.2 \cdot 10^{-5}$
+    >>> print(tex("⊥Grad, 95%"), tex("-0.5 (+0.1 to +0.2)"), tex("8.2e-05"))
+    $\perp$Grad, 95\% $-$0.5 (+0.1 to +0.2) $8.2 \cdot 10^{-5}$
     """
     escaped = "".join(TEX.get(sign, sign) for sign in text)
     escaped = re.sub(r"(?<![\w.])-(?=\d|inf)", "$-$", escaped)

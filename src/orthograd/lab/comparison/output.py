@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -21,7 +22,7 @@ from ..jobs.files import canonical_json, read_object
 from ..jobs.record import CONFIG, FAILURE, RECORD
 from ..training.config import Config, recipe
 from ..training.methods import METHODS
-from .formats import TITLES, as_csv, latex, markdown, tex
+from .formats import as_csv, caption, latex, markdown, metric_title, tex
 from .page.document import page
 from .page.runs import FailedRun
 from .pair import MethodPair, verdict
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = ("top1_accuracy", "loss", "ece", "max_softmax")
+OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}
 Tables = Mapping[str, ComparisonTable]
 
 
@@ -57,6 +59,7 @@ def _summary(pair: MethodPair, tables: Tables, names: tuple[str, str], failed: S
         "seeds": pair.seeds,
         "config": _shared(pair.baseline[0]["config"]),
         "methods": list(pair.methods),
+        "differences": "candidate − baseline",
         "tables": {title: table.as_dict() for title, table in tables.items()},
         **missing,
     }
@@ -64,7 +67,8 @@ def _summary(pair: MethodPair, tables: Tables, names: tuple[str, str], failed: S
 
 def _document(tables: Tables, names: tuple[str, str]) -> str:
     baseline, candidate = names
-    return f"{verdict(tables['clean'], baseline=baseline, candidate=candidate)}\n" + "".join(
+    summary = verdict(tables["clean"], baseline=baseline, candidate=candidate)
+    return f"{summary}\n\n{caption(baseline, candidate)}\n" + "".join(
         f"\n## {title.capitalize()} test images\n\n{markdown(table, baseline=baseline, candidate=candidate)}"
         for title, table in tables.items()
     )
@@ -72,9 +76,12 @@ def _document(tables: Tables, names: tuple[str, str]) -> str:
 
 def _latex(tables: Tables, names: tuple[str, str], seeds: int) -> str:
     """For each table a float with its caption."""
-    columns = f"mean ± SD of {seeds} seeds, paired difference with its 95% interval, Cohen's d, p by Holm's rule"
+    columns = (
+        f"mean ± SD of {seeds} seeds, paired difference with its 95% interval, Cohen's d and p with Holm's correction. "
+        f"{caption(*names)}"
+    )
     return "% needs \\usepackage{booktabs,graphicx}\n" + "".join(
-        f"\n\\begin{{table}}[ht]\n\\caption{{{tex(f'{title.capitalize()} test images: {columns}.')}}}\n"
+        f"\n\\begin{{table}}[ht]\n\\caption{{{tex(f'{title.capitalize()} test images: {columns}')}}}\n"
         f"{latex(table, baseline=names[0], candidate=names[1])}\\end{{table}}\n"
         for title, table in tables.items()
     )
@@ -112,14 +119,16 @@ def comparison_page(pair: MethodPair, failed: Sequence[FailedRun] = ()) -> str:
 
 
 def names_of(pair: MethodPair) -> tuple[str, str]:
-    """The titles of the two methods."""
-    baseline, candidate = (METHODS[method].title if method in METHODS else method for method in pair.methods)
+    """The titles of the two methods; the plain one has the name of its optimizer."""
+    optimizer = OPTIMIZERS[_config(pair).optimizer]
+    titles = {name: method.title for name, method in METHODS.items()} | {"baseline": optimizer}
+    baseline, candidate = (titles.get(method, method) for method in pair.methods)
     return baseline, candidate
 
 
 def command_of(pair: MethodPair) -> str:
     """The command line that makes these runs, with the settings that are not those of the data set's recipe."""
-    config = Config.from_dict(dict(pair.baseline[0]["config"]) | {"method": "baseline", "seed": 0})
+    config = _config(pair)
     usual = recipe(config.dataset).as_dict() | {"dataset": "digits"}
     if config.device == "cuda":
         usual["precision"] = "tf32"
@@ -135,6 +144,11 @@ def command_of(pair: MethodPair) -> str:
     return shlex.join(words)
 
 
+def _config(pair: MethodPair) -> Config:
+    """The settings that all runs share, with a method and a seed that are the same for every pair."""
+    return Config.from_dict(dict(pair.baseline[0]["config"]) | {"method": "baseline", "seed": 0})
+
+
 def print_results(console: Console, pair: MethodPair, folder: Path) -> None:
     """Test the difference, print it, and write it down."""
     names, failed = names_of(pair), failed_runs(folder / "runs", pair, folder / "report.html")
@@ -148,17 +162,22 @@ def print_results(console: Console, pair: MethodPair, folder: Path) -> None:
 
 
 def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
-    """What fits a terminal: means, effect, corrected p and verdict; the files have the rest."""
-    shown = Table("metric", *names, "d", "p, Holm", "verdict", title=f"{title} test images", title_justify="left")
+    """What fits a terminal: means, difference, corrected p and verdict; the files have the rest."""
+    shown = Table(
+        *("metric", *names, f"{names[1]} − {names[0]}", "p (Holm)", "verdict"),
+        title=f"{title} test images",
+        title_justify="left",
+        caption=caption(*names),
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+    )
     inks = {"better": "green", "worse": "red", "equivalent": "cyan", "inconclusive": "dim"}
     for row in table:
         metric = str(row.metric)
         digits = CONVENTIONS[metric].digits
         means = [f"{method.mean:.{digits}f}" for method in (row.baseline, row.candidate)]
-        effect = f"{row.cohens_d.value:+.2f}"
-        shown.add_row(
-            TITLES[metric], *means, effect, f"{row.corrected_p:.2g}", row.verdict, style=inks.get(row.verdict, "")
-        )
+        numbers = *means, f"{row.difference:+.{digits}f}", f"{row.corrected_p:.2g}"
+        shown.add_row(metric_title(metric), *numbers, row.verdict, style=inks.get(row.verdict, ""))
     return shown
 
 

@@ -101,7 +101,7 @@ def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
     }
     calibrated = (
         f"{words[ece.verdict]}: an ECE of {ece.candidate.mean:.3f} against {ece.baseline.mean:.3f} "
-        f"(95% interval of the difference {ece.interval.low:+.3f} to {ece.interval.high:+.3f}, "
+        f"(95% interval of {candidate} − {baseline}: {ece.interval.low:+.3f} to {ece.interval.high:+.3f}, "
         f"p = {ece.corrected_p:.2g} corrected for {len(table)} metrics)."
     )
     kept = {

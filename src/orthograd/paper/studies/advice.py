@@ -49,20 +49,18 @@ class Effect:
 
     @classmethod
     def of(cls, row: Comparison) -> Effect:
-        """From a comparison, whose differences are baseline − candidate.
+        """The effect that a comparison measured.
 
         >>> round(Effect.of(compare([0.2, 0.3], [0.1, 0.1])).difference, 3)
         -0.15
         """
-        low, high = row.interval
         corrected_p = row.p if row.corrected_p is None else row.corrected_p
-        return cls(-row.difference, Interval(-high, -low), row.p, corrected_p)
+        return cls(row.difference, row.interval, row.p, corrected_p)
 
     @classmethod
     def recorded(cls, row: dict[str, Any]) -> Effect:
-        """From a row of the record of `orthograd compare`."""
-        low, high = row["interval"]
-        return cls(-row["difference"], Interval(-high, -low), row["p"], row["corrected_p"])
+        """The effect in a row of the record of `orthograd compare`."""
+        return cls(row["difference"], Interval(*row["interval"]), row["p"], row["corrected_p"])
 
     @property
     def is_above_zero(self) -> bool:

@@ -82,7 +82,7 @@ def _about(pair: MethodPair, failed: Sequence[FailedRun]) -> str:
 def headline(table: ComparisonTable, names: tuple[str, str]) -> str:
     """Calibration and accuracy in a few words: the title of the page."""
     ece, accuracy = table["ece"].verdict, table["top1_accuracy"].verdict
-    return f"{names[1]} against {the(names[0])}: {CALIBRATED[ece]}, {ACCURATE[accuracy]}"
+    return f"{names[1]} against {names[0]}: {CALIBRATED[ece]}, {ACCURATE[accuracy]}"
 
 
 def verdict_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
@@ -102,12 +102,12 @@ def calibration_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
     start = {
         "better": f"{names[1]} is better calibrated",
         "worse": f"{names[1]} is worse calibrated",
-        "equivalent": f"{names[1]} is as well calibrated as {the(names[0])}",
+        "equivalent": f"{names[1]} is as well calibrated as {names[0]}",
         "inconclusive": f"No difference in calibration was detected with {row.baseline.n} seeds",
     }[row.verdict]
     return (
         f"{start}: the confidence of {names[1]} is off by {100 * row.candidate.mean:.1f} percentage points on average, "
-        f"that of {the(names[0])} by {100 * row.baseline.mean:.1f}."
+        f"that of {names[0]} by {100 * row.baseline.mean:.1f}."
     )
 
 
@@ -123,15 +123,6 @@ def accuracy_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
         "inconclusive": "No difference in accuracy was detected",
     }[row.verdict]
     return f"{start}: {row.candidate.mean:.1f}% of the clean test images, against {row.baseline.mean:.1f}%."
-
-
-def the(name: str) -> str:
-    """A method inside a sentence.
-
-    >>> the("baseline"), the("mixup")
-    ('the baseline', 'mixup')
-    """
-    return f"the {name}" if name == "baseline" else name
 
 
 def _summary(images: str, table: ComparisonTable) -> Markup:

@@ -6,7 +6,7 @@ import re
 
 from ....calibration import CONVENTIONS
 from ....statistics import Comparison, ComparisonTable
-from ..formats import TITLES, cells, header
+from ..formats import TITLES, caption, cells, header, metric_title
 from ..pair import MARGINS, MethodPair
 from .markup import Markup, joined, table, tag
 
@@ -23,21 +23,21 @@ def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """How to read the tables, the tables, and the definitions."""
     return joined(
         _glossary(pair, names),
-        (_table(CAPTIONS[images], each, names) for images, each in pair.tables.items()),
+        (_table(f"{CAPTIONS[images]}. {caption(*names)}", each, names) for images, each in pair.tables.items()),
         _left_out(pair),
         _definitions(pair),
     )
 
 
-def _table(caption: str, compared: ComparisonTable, names: tuple[str, str]) -> Markup:
+def _table(words: str, compared: ComparisonTable, names: tuple[str, str]) -> Markup:
     rows = [_row(row) for row in compared]
-    return table(caption, header(*names), rows, label=caption, style="comparison")
+    return table(words, header(*names), rows, label=words, style="comparison")
 
 
 def _row(row: Comparison) -> list[str]:
     name, *numbers, word = cells(row)
     sign = tag("span", SIGNS[row.verdict], aria_hidden="true")
-    return [TITLES[name], *map(number, numbers), tag("span", sign, " ", word, class_=f"verdict {word}")]
+    return [name, *map(number, numbers), tag("span", sign, " ", word, class_=f"verdict {word}")]
 
 
 def number(text: str) -> Markup:
@@ -66,13 +66,13 @@ def _glossary(pair: MethodPair, names: tuple[str, str]) -> Markup:
     words = {
         "ECE": "expected calibration error: how far stated confidence and the share of right answers are apart, on "
         "average. 0.05 is five percentage points; 0 is perfect.",
-        "± and difference": f"standard deviation over the {seeds} seeds; difference is {names[0]} − {names[1]}, with "
-        "its 95 % interval from the pairs.",
-        "d": "Cohen’s d: the difference in standard deviations of the seeds, with its exact 95 % interval. From about "
+        "±": f"standard deviation over the {seeds} seeds.",
+        f"{names[1]} − {names[0]}": "mean difference over the seeds and its paired 95% interval. The arrow of a metric "
+        "points in the good direction: a negative difference in ECE ↓ is an improvement.",
+        "d": "Cohen’s d: the difference in standard deviations of the seeds, with its exact 95% interval. From about "
         "0.8 on it is called large.",
         "p": "how often pairs of seeds would differ this much if there were no difference (paired t-test).",
-        "p, Holm": "the same, corrected for asking about all metrics of a table at once. The verdict goes by it: below "
-        "0.05 counts as a difference.",
+        "p (Holm)": "the same, with Holm’s correction for all metrics of a table. Below 0.05 counts as a difference.",
         "equivalent": f"shown to differ by less than what was said beforehand not to matter: {_margins()}.",
         "inconclusive": "neither a difference nor equivalence was detected. More seeds may tell.",
     }
@@ -87,7 +87,7 @@ def _margins() -> str:
 def _left_out(pair: MethodPair) -> Markup | None:
     """Metrics that some run has no number for."""
     missing = {
-        images: [title for name, title in TITLES.items() if name not in [row.metric for row in compared]]
+        images: [words for name, words in TITLES.items() if name not in [row.metric for row in compared]]
         for images, compared in pair.tables.items()
     }
     listed = "; ".join(f"{images}: {', '.join(titles)}" for images, titles in missing.items() if titles)
@@ -98,9 +98,11 @@ def _definitions(pair: MethodPair) -> Markup:
     evaluated = pair.baseline[0].get("evaluated") or {"bins": 10, "classes": 5}
     numbers = {"bins": evaluated["bins"], "k": min(5, evaluated["classes"])}
     rows = []
-    for name, title in TITLES.items():
+    for name in TITLES:
         metric = CONVENTIONS[name]
-        rows.append([title, metric.definition.format(**numbers), metric.unit or "–", metric.better or "neither"])
+        rows.append(
+            [metric_title(name), metric.definition.format(**numbers), metric.unit or "–", metric.better or "neither"]
+        )
     described = table(
         "What each metric is", ["metric", "definition", "unit", "better"], rows, label="Definitions", style="words"
     )
