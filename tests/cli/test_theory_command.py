@@ -63,7 +63,7 @@ def test_an_unknown_name_exits_with_2(run, tmp_path):
     ("text", "words"),
     [
         ("", "to have the line '<!-- length"),
-        ("<!-- length: written by orthograd theory -->\n", "to have the line '<!-- end"),
+        ("<!-- path_length: written by orthograd theory -->\n", "to have the line '<!-- end"),
     ],
 )
 def test_what_cannot_be_written_to_is_named_before_anything_is_tried(run, tmp_path, monkeypatch, text, words):

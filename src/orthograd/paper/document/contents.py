@@ -79,11 +79,12 @@ def _summary(evidence: Evidence, folder: str | None, *, has_post_hoc: bool = Fal
         f"every metric, swap the methods at random within each pair, and apply the same rule, {DRAWS} times."
     )
     yield _counts(evidence, folder)
-    for title, is_of_the_paper in (("The paper's experiments", True), ("Beyond the paper", False)):
+    yield Heading(2, "Experiments")
+    yield Words(READING)
+    for title, is_of_the_paper in (("The paper's", True), ("Beyond the paper", False)):
         listed = [each for each in begun if each.is_of_the_paper == is_of_the_paper]
         if listed:
-            yield Heading(2, title)
-            yield Words(READING)
+            yield Heading(3, title)
             yield table(
                 ("experiment", "seeds", "ECE ↓", "accuracy ↑, points"),
                 (_row(each, evidence, folder) for each in listed),
@@ -195,10 +196,11 @@ def _how(evidence: Evidence) -> str:
     runs = {run["hash"]: run for each in own for run in evidence.runs(each)}  # experiments share runs
     missing = [each.title for each in EXPERIMENTS.values() if not is_begun(each, evidence)]
     text = (
-        "The recipe is the paper's. Runs of a seed share their images, initial weights and batches, so differences are "
-        "paired. p is corrected by Holm's rule for the rows of a table, or of a method in it. Accuracy is equivalent "
-        f"if it differs by less than one point. The paper's experiments took {minutes_of(runs.values()):.1f} minutes "
-        f"of GPU time for {len(runs)} runs. `make reproduce-check` fails if a page differs from its records."
+        "The recipe is the paper's, unless a page says otherwise. Runs of a seed share their images, initial weights "
+        "and batches, so differences are paired. Better and worse are significant after Holm's correction for the "
+        "rows of a table. Equivalent means that accuracy differs by less than one point. The paper's experiments took "
+        f"{minutes_of(runs.values()):.1f} minutes of GPU time for {len(runs)} runs. `make reproduce-check` fails if a "
+        "page differs from its records."
     )
     return f"{text} Not run: {'; '.join(missing)}." if missing else text
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
+from ...lab.comparison.formats import caption
 from ...lab.comparison.pair import MethodPair
 from ...lab.jobs.bundles import bundle_path
 from ...lab.training.methods import METHODS
@@ -21,7 +22,6 @@ from .precision import NAMES as PRECISIONS
 from .precision import precision_answer, precision_part
 from .tables import (
     NONE,
-    caption,
     difference_text,
     differences_table,
     effects_table,
@@ -104,11 +104,11 @@ def effects_of(experiment: Experiment, evidence: Evidence) -> dict[str, tuple[Me
     ece, accuracy = (f"{images}.{metric}" for metric in ("ece", "top1_accuracy"))
     for method in experiment.methods[1:]:
         pair = evidence.pair(experiment, method)
-        if pair is not None:
-            usual = differences_of(pair, shown(images))
-            is_of_table = answer is not None and answer.pair is not None and answer.pair.methods == pair.methods
-            rows = answer.comparisons if answer is not None and is_of_table and ece in answer.comparisons else usual
-            found[name_of(experiment, method)] = pair, rows[ece], rows.get(accuracy, usual[accuracy])
+        rows = {} if pair is None else differences_of(pair, shown(images))
+        if answer is not None and pair is answer.pair and ece in answer.comparisons:
+            rows |= answer.comparisons
+        if pair is not None and ece in rows and accuracy in rows:
+            found[name_of(experiment, method)] = pair, rows[ece], rows[accuracy]
     return found
 
 
@@ -191,7 +191,9 @@ def _own_tables(experiment: Experiment, evidence: Evidence, images: Sequence[str
         if (picture := methods_picture(f"{experiment.name}-methods", known, first)) is not None:
             yield picture
         column, second = ("", next(iter(known))) if len(known) == 1 else ("method", "method")
-        yield Words(f"{caption(first, second)} p, Holm is corrected for the rows of a method.")
+        yield Words(
+            f"{caption(first, second)} Intervals are paired by seed. p, Holm is corrected for the rows of a method."
+        )
         yield from _effects(known, (column, first, second), "", images)
         on_top = {
             METHODS[method].title: evidence.pair(experiment, top, beside=method)

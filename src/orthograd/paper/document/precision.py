@@ -10,6 +10,7 @@ from statistics import mean, median, stdev
 from scipy import stats
 
 from ...calibration import CONVENTIONS
+from ...lab.comparison.formats import caption
 from ...lab.comparison.page.tables import typeset
 from ...lab.comparison.pair import MethodPair
 from ...lab.comparison.records import Record
@@ -22,7 +23,7 @@ from ..verdicts.numbers import claims_difference, differences, differences_of
 from ..verdicts.rule import LEVEL, Methods
 from ..verdicts.statements import POINT
 from .blocks import Block, Heading, Table, Words, folded, table
-from .tables import arrowed, caption, difference_text, effects_table, mean_text, p_texts, shown
+from .tables import arrowed, difference_text, effects_table, mean_text, p_texts, shown
 
 Key = tuple[str, str]
 """A method and a quantity."""

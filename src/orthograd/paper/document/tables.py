@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ...calibration import CONVENTIONS
-from ...lab.comparison.formats import TITLES
+from ...lab.comparison.formats import ARROWS, metric_title
 from ...lab.comparison.page.tables import typeset
 from ...lab.comparison.records import Record
 from ...statistics import Comparison
@@ -16,7 +16,6 @@ from ..verdicts.numbers import VERDICTS, Answer, Tally
 from .blocks import Table, table
 
 SHOWN = ("top1_accuracy", "loss", "ece", "entropy", "max_logit")
-ARROWS = {"lower": " ↓", "higher": " ↑", None: ""}
 NONE = "no runs"
 
 
@@ -33,14 +32,6 @@ def arrowed(quantity: str) -> str:
     """
     metric = quantity.rpartition(".")[2].removesuffix("_mean")
     return title_of(quantity) + (ARROWS[CONVENTIONS[metric].better] if metric in CONVENTIONS else "")
-
-
-def caption(baseline: str, candidate: str) -> str:
-    """How to read a table of differences."""
-    return (
-        f"Differences are {candidate} − {baseline}, paired by seed, with 95% intervals. ↓: lower is better. ↑: higher "
-        "is better."
-    )
 
 
 def mean_text(moments: Moments, digits: int) -> str:
@@ -165,7 +156,7 @@ def _effect_row(quantity: str, row: Comparison) -> list[str]:
     metric = quantity.rpartition(".")[2]
     digits = CONVENTIONS[metric].digits
     return [
-        TITLES[metric] + ARROWS[CONVENTIONS[metric].better],
+        metric_title(metric),
         mean_text(row.baseline, digits),
         mean_text(row.candidate, digits),
         difference_text(row, digits),
