@@ -69,9 +69,9 @@ def test_runs_are_done_and_files_are_made(finished):
     assert all(len(run["metrics"]) == 26 for run in records)
     text = (folder / "tables" / "table1.md").read_text()
     mean = sum(run["metrics"]["clean"]["ece"] for run in records if run["config"]["method"] == "baseline") / 2
-    assert f"| ECE | SGD | 0.168 | {mean:.4f} ± " in text
+    assert f"| ECE ↓ | SGD | 0.168 | {mean:.4f} ± " in text
     page = (folder / "reproduction.html").read_text()
-    assert "This is not the paper’s setting" in page or "This is not the paper's setting" in page
+    assert "A smaller try, not the paper's setting: seeds 2" in page
     assert (folder / "figures" / "table1-reliability-clean.svg").exists()
 
 
@@ -110,7 +110,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     code, said = invoked("paper", *TINY, "--shifts", "simple", "--out", folder, "--dry-run")
     assert code == 0
-    # At this scale the network of every setting is the same, so only the method without renormalisation is new.
+    # At this scale the network of every setting is the same, so only the method without renormalization is new.
     assert "2 runs to do. Time on the GPU:" in said
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
@@ -141,7 +141,7 @@ def test_experiments_in_a_row_on_the_same_network_are_one_group(tmp_path):
         missing = request.missing(request.evidence())
         return [(group[0].model, group[0].precision, len(group)) for group in missing]
 
-    assert groups("table1", "renormalisation") == [("resnet18", "tf32", 6)]
+    assert groups("table1", "renormalization") == [("resnet18", "tf32", 6)]
     assert groups("table1", "wideresnet") == [("resnet18", "tf32", 4), ("wide_resnet28_10", "bf16", 4)]
     assert groups("precision") == [("resnet18", name, 4) for name in ("bf16", "float32", "tf32")]
     # bf16 with the next experiment would do; but what was asked for first is done first.
@@ -174,7 +174,7 @@ def test_exported_records_count_as_done_and_everything_is_made_from_them_alone(t
     assert code == 0, said
     assert "table1: 40 runs, 39 of them done." in said
     assert len(read_bundles(tmp_path / "records")) == 39
-    assert "**39 of 40 runs; the rest is still missing**" in (tmp_path / "out" / "tables" / "table1.md").read_text()
+    assert "39 of 40 planned runs" in (tmp_path / "out" / "tables" / "table1.md").read_text()
     code, said = invoked("table1", "--seeds", "19", *given[1:])
     assert code == 0, said  # nothing to train, so no GPU is needed; and no seed is lost
     assert len(read_bundles(tmp_path / "records")) == 39

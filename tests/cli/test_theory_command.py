@@ -27,28 +27,28 @@ def run():
 @pytest.fixture
 def stated(monkeypatch):
     """A demonstration that takes no time, with the curves of the record for its figure."""
-    curves = next(part["curves"] for part in RECORD["demonstrations"] if part["name"] == "length")
+    curves = next(part["curves"] for part in RECORD["demonstrations"] if part["name"] == "path_length")
 
     def replace(*statements):
-        quick = Demonstration("length", "quick", statements, curves)
-        monkeypatch.setitem(suite.DEMONSTRATIONS, "length", lambda: quick)
+        quick = Demonstration("path_length", "quick", statements, curves)
+        monkeypatch.setitem(suite.DEMONSTRATIONS, "path_length", lambda: quick)
 
     return replace
 
 
 def test_it_prints_and_writes_a_record_and_a_figure(run, tmp_path, stated):
     stated(Statement("0 ≤ 1", "nothing", 0.0, "≤", 1.0))
-    result = run("--only", "length", "--out", tmp_path / "new" / "folder")
+    result = run("--only", "path_length", "--out", tmp_path / "new" / "folder")
     assert result.exit_code == 0, result.output
     assert "0 ≤ 1" in result.output
     record = json.loads((tmp_path / "new" / "folder" / "theory.json").read_text(encoding="utf-8"))
-    assert [part["name"] for part in record["demonstrations"]] == ["length"]
-    assert (tmp_path / "new" / "folder" / "length.png").stat().st_size > 10_000
+    assert [part["name"] for part in record["demonstrations"]] == ["path_length"]
+    assert (tmp_path / "new" / "folder" / "path_length.png").stat().st_size > 10_000
 
 
 def test_a_statement_that_does_not_hold_exits_with_1(run, tmp_path, stated):
     stated(Statement("1 ≤ 0", "one", 1.0, "≤", 0.0))
-    result = run("--only", "length", "--out", tmp_path)
+    result = run("--only", "path_length", "--out", tmp_path)
     assert result.exit_code == 1
     assert (tmp_path / "theory.json").exists()
 
@@ -62,18 +62,18 @@ def test_an_unknown_name_exits_with_2(run, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "to have the line '<!-- length"),
-        ("<!-- length: written by orthograd theory -->\n", "to have the line '<!-- end"),
+        ("", "to have the line '<!-- path_length"),
+        ("<!-- path_length: written by orthograd theory -->\n", "to have the line '<!-- end"),
     ],
 )
 def test_what_cannot_be_written_to_is_named_before_anything_is_tried(run, tmp_path, monkeypatch, text, words):
-    monkeypatch.setitem(suite.DEMONSTRATIONS, "length", None)  # calling it would raise
+    monkeypatch.setitem(suite.DEMONSTRATIONS, "path_length", None)  # calling it would raise
     document = tmp_path / "notes.md"
     document.write_text(text)
-    result = run("--only", "length", "--out", tmp_path / "out", "--document", document)
+    result = run("--only", "path_length", "--out", tmp_path / "out", "--document", document)
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
-    result = run("--only", "length", "--out", document)
+    result = run("--only", "path_length", "--out", document)
     assert result.exit_code == 2
     assert f"{document}: " in result.output.replace("\n", "")
 

@@ -9,7 +9,7 @@ import pytest
 
 from orthograd.lab.bench.claim import EPOCH, EVALUATION, Claim, Key, write_record
 from orthograd.lab.jobs.bundles import read_bundles
-from orthograd.paper.cost import images_of, kind_of, rates
+from orthograd.paper.cost import images_of, trained_as, rates
 from orthograd.paper.evidence import minutes_of, shares
 from orthograd.paper.plan import SETTINGS
 from tests.paper.made_runs import made_run
@@ -41,7 +41,7 @@ def test_cost_is_read_from_the_benchmark_or_from_the_runs(tmp_path):
     assert measured.seconds(config) == pytest.approx(24.0)
     assert "H200" in measured.source
     assert measured.seconds(SETTINGS["resnet50"]) is None
-    assert kind_of(config) == ("resnet18", "tf32", False)
+    assert trained_as(config) == ("resnet18", "tf32", False)
 
 
 def test_what_the_benchmark_lacks_is_taken_from_the_runs(tmp_path):
@@ -110,5 +110,5 @@ def test_committed_runs_give_the_speed_that_the_benchmark_measured():
     runs = list(read_bundles(DOCS / "results/reproduction").values())
     assert sum(sum(each.values()) for each in shares(runs)) / 60 == pytest.approx(minutes_of(runs))
     by_clock, measured = rates(runs, []), rates([], [DOCS / "results/training-h200.json"])
-    for kind in [("resnet18", "tf32", False), ("resnet18", "tf32", True)]:
-        assert by_clock.images_per_second[kind] == pytest.approx(measured.images_per_second[kind], rel=0.5)
+    for trained in [("resnet18", "tf32", False), ("resnet18", "tf32", True)]:
+        assert by_clock.images_per_second[trained] == pytest.approx(measured.images_per_second[trained], rel=0.5)

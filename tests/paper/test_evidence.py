@@ -104,8 +104,8 @@ def test_experiments_write_one_file_for_each_setting_and_method_and_find_their_r
     assert read_bundles(tmp_path) == runs
     again = Evidence.of(Scale(), folder=tmp_path)
     assert again.done(EXPERIMENTS["table1"]) == (40, 40)
-    assert again.done(EXPERIMENTS["renormalisation"]) == (10, 20)
-    assert again.pair(EXPERIMENTS["renormalisation"]) is None
+    assert again.done(EXPERIMENTS["renormalization"]) == (10, 20)
+    assert again.pair(EXPERIMENTS["renormalization"]) is None
     assert again.done(EXPERIMENTS["precision"]) == (40, 90)
     assert again.pair(EXPERIMENTS["table1"]) is again.pair(EXPERIMENTS["table1"])
 

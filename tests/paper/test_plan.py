@@ -19,7 +19,7 @@ def hashes(name):
 def test_experiments_about_the_same_runs_share_them():
     assert hashes("table1") == hashes("temperature") == hashes("corruption")
     assert len(hashes("table1")) == 40
-    assert len(hashes("renormalisation") & hashes("table1")) == 10
+    assert len(hashes("renormalization") & hashes("table1")) == 10
     for name in ("layers", "granularity", "rivals"):
         assert len(hashes(name) & hashes("precision")) == 20
     assert len(hashes("layers_wideresnet") & hashes("wideresnet")) == 10
@@ -62,7 +62,7 @@ def test_all_runs_once_and_in_the_order_of_the_experiments():
     configs = [config for group in runs.values() for config in group]
     assert len(configs) == len(set(configs)) == len({name for each in EXPERIMENTS for name in hashes(each)})
     assert len(runs["table1"]) == 40
-    assert (len(runs["temperature"]), len(runs["renormalisation"])) == (0, 10)
+    assert (len(runs["temperature"]), len(runs["renormalization"])) == (0, 10)
     # Where a smaller try makes settings equal, their runs are one.
     tiny = runs_in_order(named("paper"), Scale(seeds=2, epochs=1, model="cnn", precision="tf32"))
     assert sum(map(len, tiny.values())) == 6

@@ -12,7 +12,7 @@ from ..imports import require
 if TYPE_CHECKING:
     from rich.table import Table
 
-NAMES = "convergence, wandering, length, renormalization, boundary"
+NAMES = "convergence, wandering, path_length, renormalization, boundary"
 
 
 def theory(

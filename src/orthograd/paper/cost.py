@@ -1,4 +1,4 @@
-"""How many GPU minutes runs take, from what was measured: never from a guess."""
+"""How many GPU minutes runs take, from measurements only."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ MEASURED = Path("docs/results/training-h200.json"), Path("docs/results/evaluatio
 CLASSES, ALL = 10, 50_000
 """Classes of CIFAR-10, and its training images."""
 
-Kind = tuple[str, str, bool]
+Trained = tuple[str, str, bool]
 """A network, a precision, and whether ⊥Grad is on."""
 Tested = tuple[str, str, str]
-"""A network, a precision, and the shifted images that it is evaluated on."""
+"""A network, a precision, and the corrupted images that it is evaluated on."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Training images a second for each kind of run, seconds to evaluate one on its shifts, and where both are from."""
+    """Training images a second, seconds to evaluate a run on its corrupted images, and the source of both."""
 
-    images_per_second: Mapping[Kind, float]
+    images_per_second: Mapping[Trained, float]
     evaluation: Mapping[Tested, float]
     source: str
 
     def seconds(self, config: Config) -> float | None:
-        """What a run takes; None where no training like it was measured."""
-        rate = self.images_per_second.get(kind_of(config))
+        """Seconds that a run takes; None if no such training was measured."""
+        rate = self.images_per_second.get(trained_as(config))
         return None if rate is None else images_of(config) / rate + self._evaluation(config, rate)
 
     def _evaluation(self, config: Config, rate: float) -> float:
-        """Seconds; of a network that was never evaluated by the time of another, as much longer as it trains."""
+        """Seconds of evaluation; without a measurement, another network's in proportion to their training."""
         if (own := self.evaluation.get((config.model, config.precision, config.shifts))) is not None:
             return own
         guesses = []
@@ -49,8 +49,8 @@ class Rates:
         return min(guesses, default=(True, 0.0))[1]
 
     def completed(self, other: Rates) -> Rates:
-        """These, and what they lack from the other ones."""
-        new = {" ".join(kind[:2]) for kind in other.images_per_second.keys() - self.images_per_second.keys()}
+        """These rates, completed from others."""
+        new = {" ".join(trained[:2]) for trained in other.images_per_second.keys() - self.images_per_second.keys()}
         lacking = [*sorted(new), *(["evaluation"] if other.evaluation.keys() - self.evaluation.keys() else [])]
         return Rates(
             {**other.images_per_second, **self.images_per_second},
@@ -59,8 +59,8 @@ class Rates:
         )
 
 
-def kind_of(config: Config) -> Kind:
-    """What decides the speed of training."""
+def trained_as(config: Config) -> Trained:
+    """The parts of a config that decide the speed of training."""
     return config.model, config.precision, METHODS[config.method].orthogonal is not None
 
 
@@ -70,13 +70,13 @@ def images_of(config: Config) -> int:
 
 
 def rates(records: Iterable[Mapping[str, Any]], measured: Iterable[Path] = MEASURED) -> Rates:
-    """From records of benchmarks if there are some; what they lack, from the clocks of runs that were done."""
+    """Rates from records of benchmarks, completed from the clocks of finished runs."""
     benchmarks = {path: json.loads(path.read_text(encoding="utf-8")) for path in measured if path.is_file()}
     return _of_benchmarks(benchmarks).completed(_of_runs(records)) if benchmarks else _of_runs(records)
 
 
 def _of_benchmarks(benchmarks: Mapping[Path, Mapping[str, Any]]) -> Rates:
-    speeds: dict[Kind, float] = {}
+    speeds: dict[Trained, float] = {}
     evaluation: dict[Tested, float] = {}
     for claim in (Claim.from_row(row) for record in benchmarks.values() for row in record["claims"]):
         key = claim.key
@@ -90,21 +90,21 @@ def _of_benchmarks(benchmarks: Mapping[Path, Mapping[str, Any]]) -> Rates:
 
 
 def _of_runs(records: Iterable[Mapping[str, Any]]) -> Rates:
-    """Medians; a clock that tells of the last part of training alone does not count."""
+    """Medians over runs whose clock covers all of their training."""
     runs = list(records)
     is_whole = {id(run) for run in with_whole_clocks(runs)}
-    spent: dict[Kind, list[float]] = {}
+    spent: dict[Trained, list[float]] = {}
     evaluation: dict[Tested, list[float]] = {}
     for record, seconds in zip(runs, shares(runs), strict=True):
         config = Config.from_dict(record["config"])
         if id(record) in is_whole:
-            spent.setdefault(kind_of(config), []).append(images_of(config) / seconds["training"])
+            spent.setdefault(trained_as(config), []).append(images_of(config) / seconds["training"])
         evaluation.setdefault((config.model, config.precision, config.shifts), []).append(seconds["evaluation"])
     clocks = "by the clocks of finished runs"
     if not all("ended" in run for run in runs):
         clocks += ", too long where several ran side by side"
     return Rates(
-        {kind: median(values) for kind, values in spent.items()},
+        {trained: median(values) for trained, values in spent.items()},
         {tested: median(values) for tested, values in evaluation.items()},
         clocks if runs else "not measured yet",
     )

@@ -1,4 +1,4 @@
-"""The evidence: records of the runs that experiments consist of, the quantities in them, and how long they took."""
+"""The evidence: the records of the experiments' runs, the quantities in them, and how long the runs took."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def runs_of(experiment: Experiment, scale: Scale) -> Mapping[str, Config]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Records by the hashes of their configs, and the scale at which experiments were run."""
+    """Records by the hashes of their configs, and the scale of the experiments."""
 
     records: Mapping[str, Record] = field(default_factory=dict)
     scale: Scale = field(default_factory=Scale)
@@ -50,19 +50,19 @@ class Evidence:
         return cls(records, scale)
 
     def method(self, experiment: Experiment, method: str, *, setting: str | None = None) -> tuple[Record, ...]:
-        """The runs of a method that are there, by seed; in the experiment's usual setting if no other is named."""
+        """The finished runs of a method by seed; in the experiment's usual setting if none is named."""
         base = replace(self.scale.applied(setting or experiment.setting), method=method)
         done = {name: run for name, run in runs_of(experiment, self.scale).items() if name in self.records}
         return tuple(self.records[name] for name, run in done.items() if run == replace(base, seed=run.seed))
 
     def runs(self, experiment: Experiment) -> tuple[Record, ...]:
-        """All of its runs that are there."""
+        """All finished runs of an experiment."""
         return tuple(self.records[name] for name in runs_of(experiment, self.scale) if name in self.records)
 
     def pair(
         self, experiment: Experiment, method: str | None = None, *, beside: str | None = None
     ) -> MethodPair | None:
-        """A method (the second if not said) beside another (the first); None with fewer than two seeds of both."""
+        """A method (default: the second) beside another (default: the first); None with fewer than two pairs."""
         methods = beside or experiment.methods[0], method or experiment.methods[1]
         key = experiment.name, *methods
         if key not in self._pairs:  # its tables take a while
@@ -71,14 +71,14 @@ class Evidence:
         return self._pairs[key]
 
     def done(self, experiment: Experiment) -> tuple[int, int]:
-        """How many runs are there, and how many there should be."""
+        """How many runs are finished, and how many are planned."""
         hashes = runs_of(experiment, self.scale)
         return sum(name in self.records for name in hashes), len(hashes)
 
     def write(self, folder: Path, experiments: Iterable[Experiment]) -> list[Path]:
-        """Write a bundle for each setting and method of these experiments, with all runs of it that are there.
+        """Write a bundle for each setting and method of these experiments, with all its finished runs.
 
-        Runs that the bundle has and the plan no longer asks for stay in it.
+        Runs in a bundle that the plan no longer has stay in it.
         """
         written: dict[Path, None] = {}
         for experiment in experiments:
@@ -90,7 +90,7 @@ class Evidence:
         return list(written)
 
     def settings(self) -> Iterator[str]:
-        """Those of all experiments, each once; in a small try several may come to the same."""
+        """The settings of all experiments, each once; in a small try several may be the same."""
         seen: set[Config] = set()
         for setting in (name for each in EXPERIMENTS.values() for name in each.settings(self.scale)):
             if self.scale.applied(setting) not in seen:
@@ -98,7 +98,7 @@ class Evidence:
                 yield setting
 
     def of_setting(self, setting: str, method: str) -> list[Record]:
-        """The runs of a method in a setting that any experiment has."""
+        """The finished runs of a method in a setting, of any experiment."""
         shared = [
             each for each in EXPERIMENTS.values() if setting in each.settings(self.scale) and method in each.methods
         ]
@@ -108,7 +108,7 @@ class Evidence:
 
 
 def value_of(record: Record, quantity: str) -> float | None:
-    """The quantity in one run; None where the run has no such number.
+    """The quantity in one run; None if the run does not have it.
 
     >>> value_of({"weight_norm": 79.7}, "weight_norm")
     79.7
@@ -133,14 +133,14 @@ def value_of(record: Record, quantity: str) -> float | None:
 
 
 def values_of(records: tuple[Record, ...], quantity: str) -> list[float]:
-    """The quantity in every run; nothing at all where any run has no such number."""
+    """The quantity in every run; an empty list if any run does not have it."""
     values = [value_of(record, quantity) for record in records]
     known = [value for value in values if value is not None]
     return known if len(known) == len(values) else []
 
 
 def title_of(quantity: str) -> str:
-    """What people call it.
+    """The name of a quantity in tables.
 
     >>> title_of("clean.ece"), title_of("severity_3.loss"), title_of("clean.brier_mean")
     ('ECE', 'loss, severity 3', 'Brier score, mean over classes')
@@ -170,9 +170,9 @@ def _metrics(record: Record, images: str) -> Metrics | None:
 
 
 def minutes_of(records: Iterable[Record]) -> float:
-    """Minutes in which at least one of these runs was at work, as far as records tell when they ended.
+    """Minutes in which at least one of these runs was active.
 
-    Where they do not, the sum of the runs' own clocks, which is more where several ran side by side.
+    If records do not say when they ended, the sum of the runs' own clocks, which is more for concurrent runs.
 
     >>> run = {"seconds": {"training": 50.0, "evaluation": 10.0}}
     >>> minutes_of([run, run]), minutes_of([{**run, "ended": 100.0}, {**run, "ended": 130.0}])
@@ -190,9 +190,9 @@ def minutes_of(records: Iterable[Record]) -> float:
 
 
 def shares(records: Iterable[Record]) -> list[dict[str, float]]:
-    """Seconds of training and of evaluation run by run, every instant divided among the runs then at work.
+    """Seconds of training and of evaluation of each run, with the time of concurrent runs divided among them.
 
-    Together they are the time in which any run was at work. A run that does not tell when it ended keeps its own clock.
+    They add up to the time in which any run was active. A run without an end time keeps its own clock.
 
     >>> run = {"seconds": {"training": 50.0, "evaluation": 10.0}}
     >>> shares([{**run, "ended": 60.0}, {**run, "ended": 110.0}])
@@ -204,10 +204,10 @@ def shares(records: Iterable[Record]) -> list[dict[str, float]]:
 
 
 def with_whole_clocks(records: Iterable[Record]) -> list[Record]:
-    """Those whose clock tells of all their training, and not of its last part after a checkpoint.
+    """The runs whose clock covers all of their training, not only the part after a checkpoint.
 
-    Runs that tell their stretches tell all. Of older ones those are taken for resumed that trained for less than a
-    quarter of the longest of their kind.
+    Runs with stretches do. An older run counts as resumed if it trained for less than a quarter of the longest run with
+    the same config.
 
     >>> runs = [{"config": {"seed": i}, "seconds": {"training": t}} for i, t in enumerate((80.0, 60.0, 4.0, 5.0))]
     >>> runs[3]["stretches"] = [[0.0, 2.0], [10.0, 13.0]]
@@ -216,16 +216,16 @@ def with_whole_clocks(records: Iterable[Record]) -> list[Record]:
     """
     runs, longest = list(records), dict[str, float]()
     for run in runs:
-        longest[_kind(run)] = max(longest.get(_kind(run), 0.0), run["seconds"]["training"])
-    return [run for run in runs if "stretches" in run or run["seconds"]["training"] >= longest[_kind(run)] / 4]
+        longest[_setting(run)] = max(longest.get(_setting(run), 0.0), run["seconds"]["training"])
+    return [run for run in runs if "stretches" in run or run["seconds"]["training"] >= longest[_setting(run)] / 4]
 
 
-def _kind(run: Record) -> str:
+def _setting(run: Record) -> str:
     return repr({**run["config"], "method": "", "seed": 0})
 
 
 def _spans(run: Record) -> dict[str, list[Span]]:
-    """From when to when it trained and was evaluated, where that is known; older records tell their end alone."""
+    """When it trained and was evaluated, if known; older records have only their end."""
     if "ended" not in run:
         return {}
     end, seconds = float(run["ended"]), run["seconds"]

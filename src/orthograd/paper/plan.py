@@ -1,4 +1,4 @@
-"""The plan: what is trained, which runs each experiment consists of, and which numbers of the paper it answers."""
+"""The plan: the settings, the runs of each experiment, and the table of the paper that it answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from ..lab.training.config import CHOICES, RECIPES, Config
 
 PAPER = dataclasses.replace(RECIPES["cifar10"], device="cuda", precision="tf32", shifts="cifar10c")
-"""ResNet-18 on 500 images a class for 100 epochs, as the paper has it."""
+"""The paper's recipe: ResNet-18, 500 images a class, 100 epochs."""
 
 LIGHT = dataclasses.replace(PAPER, precision="bf16")
-"""The same in half the time, where runs are long or many; what that changes is an experiment of its own."""
+"""The same in bf16, in half the time, for long or many runs. The experiment "precision" compares both."""
 
 SETTINGS = {
     "resnet18": PAPER,
@@ -21,7 +21,7 @@ SETTINGS = {
     "resnet18_1000_epochs_undecayed": dataclasses.replace(LIGHT, epochs=1000, weight_decay=0.0),
     "wide_resnet28_10": dataclasses.replace(LIGHT, model="wide_resnet28_10"),
     "resnet50": dataclasses.replace(LIGHT, model="resnet50"),
-    # The usual rate and decay of AdamW: those of SGD mean something else there.
+    # AdamW's usual rate and decay: SGD's mean something else there.
     "resnet18_adamw": dataclasses.replace(LIGHT, optimizer="adamw", learning_rate=0.001, weight_decay=0.01),
     "resnet18_cosine": dataclasses.replace(LIGHT, schedule="cosine"),
     "resnet18_all_labels": dataclasses.replace(LIGHT, labels_per_class=0),
@@ -29,14 +29,14 @@ SETTINGS = {
     "resnet18_bf16": LIGHT,
     **{f"resnet18_{choice}": dataclasses.replace(LIGHT, last_batch=choice) for choice in CHOICES["last_batch"]},
 }
-"""By the names that files of records bear."""
+"""By the names in the file names of records."""
 
 NETWORKS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "wide_resnet28_10": "WideResNet-28-10"}
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What to change in every setting for a smaller try; what is None stays as it is."""
+    """Changes to every setting for a smaller try; None changes nothing."""
 
     seeds: int | None = None
     epochs: int | None = None
@@ -57,12 +57,12 @@ class Scale:
 
     @property
     def has_one_precision(self) -> bool:
-        """Whether all settings are trained in the same one; a CPU has no other than float32."""
+        """True if all settings have the same precision; a CPU has only float32."""
         return self.precision is not None or self.device == "cpu"
 
     @property
     def departures(self) -> list[str]:
-        """What makes this another setting than the paper's, in words; a device, or its usual precision, does not.
+        """The changes that depart from the paper's setting, in words; a device or its usual precision does not.
 
         >>> Scale(epochs=2, model="cnn", device="cpu").departures
         ['epochs 2', 'model cnn']
@@ -78,15 +78,15 @@ class Scale:
 
 PAIR = ("baseline", "orthograd")
 FOLLOWED = (PAIR, ("decay_conv_only", "decay_conv_only_orthograd"))
-"""Experiments whose weight norms and training losses are followed: as usual, and with decay on convolutions only."""
+"""Pairs whose weight norms and training losses are shown: all weight decay, and decay on convolutions only."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Methods over seeds in one setting; the first method is what the others are compared with.
+    """Methods over seeds in one setting; the others are compared with the first.
 
-    ``answers`` names a section of claims.json. Experiments that share setting and method share their runs. The same
-    methods in other precisions are further settings, ``in_other_precisions``, each with its number of seeds.
+    ``answers`` names a section of claims.json. Experiments that share setting and method share their runs.
+    ``in_other_precisions`` are further settings with the same methods, each with its number of seeds.
     """
 
     name: str
@@ -109,11 +109,11 @@ class Experiment:
         return {method: with_it[method] for method in self.methods if method in with_it}
 
     def settings(self, scale: Scale | None = None) -> tuple[str, ...]:
-        """All of them, the usual one first; where a scale has one precision, that is all there is."""
+        """All settings, the usual one first; only that one if a scale has one precision."""
         return tuple(setting for setting, _ in self._settings(scale or Scale()))
 
     def configs(self, scale: Scale | None = None) -> Iterator[Config]:
-        """Seed by seed, so that pairs are complete early."""
+        """All configs, seed by seed, so that pairs are complete early."""
         scale = scale or Scale()
         bases = [(scale.applied(setting), scale.seeds or seeds) for setting, seeds in self._settings(scale)]
         for place in range(max(seeds for _, seeds in bases)):
@@ -122,7 +122,7 @@ class Experiment:
                 yield from (dataclasses.replace(base, method=method, seed=seed) for method in self.methods)
 
     def _settings(self, scale: Scale) -> tuple[tuple[str, int], ...]:
-        """Each with its seeds."""
+        """Each setting with its number of seeds."""
         return ((self.setting, self.seeds), *(() if scale.has_one_precision else self.in_other_precisions))
 
 
@@ -132,7 +132,7 @@ EXPERIMENTS = {
         Experiment(
             "table1",
             "Table 1: ResNet-18",
-            "Is the same network as accurate and less overconfident when trained with ⊥Grad?",
+            "Is ResNet-18 as accurate, and less overconfident, when trained with ⊥Grad?",
             "resnet18",
             20,
             answers="table1_resnet18",
@@ -141,7 +141,7 @@ EXPERIMENTS = {
         Experiment(
             "temperature",
             "Temperature scaling",
-            "What is left of the difference once one number, fitted afterwards, divides all logits?",
+            "Is there a difference left after temperature scaling?",
             "resnet18",
             20,
             answers="temperature_scaling_resnet18",
@@ -150,25 +150,25 @@ EXPERIMENTS = {
         Experiment(
             "corruption",
             "Figure 1: corrupted images",
-            "Does the difference persist as images get worse? The paper shows a figure and no numbers.",
+            "Does the difference persist on corrupted images? The paper shows a figure and no numbers.",
             "resnet18",
             20,
             is_of_the_paper=True,
         ),
         Experiment(
-            "renormalisation",
-            "Renormalised or not",
-            "Does it matter whether the projected gradient gets its length back?",
+            "renormalization",
+            "Renormalization",
+            "Does it matter whether the projected gradient gets its norm back?",
             "resnet18",
             10,
             ("orthograd", "orthograd_plain"),
-            answers="renormalisation_resnet18",
+            answers="renormalization_resnet18",
             is_of_the_paper=True,
         ),
         Experiment(
             "extended",
             "1000 epochs",
-            "What becomes of it when training goes on ten times as long? The paper has one seed and asks for more.",
+            "What happens when training is ten times as long? The paper has one seed.",
             "resnet18_1000_epochs",
             5,
             answers="extended_resnet18",
@@ -177,7 +177,7 @@ EXPERIMENTS = {
         Experiment(
             "wideresnet",
             "WideResNet-28-10",
-            "Is it so for another, larger network?",
+            "Does a larger network show the same effects?",
             "wide_resnet28_10",
             5,
             answers="wideresnet_28_10",
@@ -186,50 +186,51 @@ EXPERIMENTS = {
         Experiment(
             "precision",
             "float32, TF32 and bf16",
-            "Do numbers shift when the GPU multiplies less exactly? On clean images alone; runs in TF32 are table 1's.",
+            "Do results change with the precision of matrix products? Clean images only; the TF32 runs are table 1's.",
             "resnet18",
             20,
             in_other_precisions=(("resnet18_float32", 5), ("resnet18_bf16", 20)),
         ),
-        Experiment("adamw", "AdamW as base", "Is it so when another optimizer takes the step?", "resnet18_adamw", 10),
+        Experiment(
+            "adamw", "AdamW", "Does ⊥Grad have the same effects with AdamW as the base optimizer?", "resnet18_adamw", 10
+        ),
         Experiment(
             "cosine",
-            "A falling learning rate",
-            "Is it so when the rate falls to zero, as is usual, and in the paper is not? Planned after the results had "
-            "been seen.",
+            "Cosine schedule",
+            "Post hoc: does ⊥Grad have the same effects when the learning rate falls to zero?",
             "resnet18_cosine",
             10,
         ),
         Experiment(
             "resnet50",
             "ResNet-50",
-            "Is it so for the network that the published code puts in the place of WideResNet-28-10? Its runs are held "
-            "against that table's numbers too.",
+            "Does ⊥Grad have the same effects on the network that the published code builds instead of "
+            "WideResNet-28-10?",
             "resnet50",
             10,
             answers="wideresnet_28_10",
         ),
         Experiment(
             "resnet50_steps",
-            "ResNet-50, other forms",
-            "Are steps too large for ⊥Grad there? Its head ends longer than SGD's. Where the update itself is "
-            "projected, with norms or without, it should not. Planned after the results had been seen.",
+            "ResNet-50, ⊥Grad of the update",
+            "Post hoc: does ⊥Grad help ResNet-50 when the update itself is projected, with or without 1-D "
+            "parameters? With ⊥Grad of the gradient, the norm of the head ends above SGD's.",
             "resnet50",
             5,
             (*PAIR, "orthograd_update", "orthograd_update_skip_1d"),
         ),
         Experiment(
             "layers",
-            "Which layers carry the effect, ResNet-18",
-            "How much of it is left when ⊥Grad acts on one kind of parameters alone?",
+            "Layers of ResNet-18",
+            "How much of the effect remains when ⊥Grad acts on one layer type only?",
             "resnet18_bf16",
             10,
             (*PAIR, "orthograd_head", "orthograd_norm_weight", "orthograd_norm_bias", "orthograd_convolution"),
         ),
         Experiment(
             "layers_wideresnet",
-            "Which layers carry the effect, WideResNet-28-10",
-            "The same for the larger network.",
+            "Layers of WideResNet-28-10",
+            "How much of the effect remains when ⊥Grad acts on one layer type only?",
             "wide_resnet28_10",
             5,
             (*PAIR, "orthograd_head", "orthograd_norm_weight", "orthograd_norm_bias", "orthograd_convolution"),
@@ -237,8 +238,8 @@ EXPERIMENTS = {
         Experiment(
             "unaugmented",
             "1000 epochs without augmentation",
-            "After 1000 epochs our networks are more accurate than the paper's. Do its numbers come out without flips "
-            "and crops? Planned after the results had been seen.",
+            "Post hoc: after 1000 epochs our networks are more accurate than the paper's. Do its numbers appear "
+            "without augmentation?",
             "resnet18_1000_epochs_unaugmented",
             3,
             answers="extended_resnet18",
@@ -246,18 +247,23 @@ EXPERIMENTS = {
         Experiment(
             "undecayed",
             "1000 epochs without weight decay",
-            "The same question without weight decay, and whether it is what makes ⊥Grad underconfident. Planned after "
-            "the results had been seen.",
+            "Post hoc: the same question without weight decay. Is weight decay why ⊥Grad becomes underconfident?",
             "resnet18_1000_epochs_undecayed",
             3,
             answers="extended_resnet18",
         ),
-        Experiment("full_data", "All 50,000 labels", "Is it so when labels are not scarce?", "resnet18_all_labels", 5),
+        Experiment(
+            "full_data",
+            "All 50,000 labels",
+            "Does ⊥Grad have the same effects when labels are not scarce?",
+            "resnet18_all_labels",
+            5,
+        ),
         Experiment(
             "decay_conv_only",
-            "All 50,000 labels, decay on convolutions only",
-            "Is what ⊥Grad does there the doing of weight decay? With decay for convolutions alone, whose length "
-            "changes nothing that the network says. Planned after the results had been seen.",
+            "All labels, decay on convolutions only",
+            "Post hoc: does weight decay cause ⊥Grad's underconfidence? Here only convolutions decay, and their "
+            "norm does not change the output.",
             "resnet18_all_labels",
             3,
             (*PAIR, "decay_conv_only", "decay_conv_only_orthograd"),
@@ -265,24 +271,24 @@ EXPERIMENTS = {
         Experiment(
             "decay_conv_only_table1",
             "Table 1, decay on convolutions only",
-            "Does what ⊥Grad does in table 1 need weight decay, as what it does in many steps? Planned after the "
-            "results had been seen.",
+            "Post hoc: do ⊥Grad's effects in table 1 need weight decay?",
             "resnet18_bf16",
             10,
             (*PAIR, "decay_conv_only", "decay_conv_only_orthograd"),
         ),
         Experiment(
             "granularity",
-            "What is orthogonal to what",
-            "Tensor by tensor as in the paper, neuron by neuron, the model as one vector, or the update itself?",
+            "What is projected",
+            "Which is projected: the gradient of each tensor, as in the paper, of each neuron, of the whole "
+            "model, or the update?",
             "resnet18_bf16",
             10,
             (*PAIR, "orthograd_update", "orthograd_row", "orthograd_model"),
         ),
         Experiment(
             "rivals",
-            "What people otherwise do",
-            "How does it compare with label smoothing, focal loss and mixup, and does it add to them?",
+            "Label smoothing, focal loss, mixup",
+            "Does ⊥Grad lower ECE more than label smoothing, focal loss or mixup, and does it add to them?",
             "resnet18_bf16",
             10,
             (
@@ -322,11 +328,11 @@ GROUPS = {
     "beyond": tuple(name for name, experiment in EXPERIMENTS.items() if not experiment.is_of_the_paper),
     "all": tuple(EXPERIMENTS),
 }
-"""Names for several experiments; the first two are figures, which need the runs of these."""
+"""Names for several experiments; the first two are figures, with the experiments that they need."""
 
 
 def named(*names: str) -> list[Experiment]:
-    """The experiments of these names, which may be groups: in their order, none twice."""
+    """The experiments with these names or in these groups, in order, each once."""
     chosen: dict[str, Experiment] = {}
     for name in names:
         if name not in EXPERIMENTS and name not in GROUPS:
@@ -337,7 +343,7 @@ def named(*names: str) -> list[Experiment]:
 
 
 def runs_in_order(experiments: Iterable[Experiment], scale: Scale) -> dict[str, list[Config]]:
-    """The runs of each experiment that no earlier one has, by the experiment's name."""
+    """The runs of each experiment that no earlier one has, by the name of the experiment."""
     seen: set[Config] = set()
     runs: dict[str, list[Config]] = {}
     for experiment in experiments:

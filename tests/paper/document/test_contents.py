@@ -1,4 +1,4 @@
-"""docs/reproduction.md: made from records alone, the same bytes each time, and never out of date unnoticed."""
+"""The pages of the reproduction: made from records alone, the same bytes each time, and checked against them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from scipy.stats import ttest_1samp
 from orthograd.paper.document.__main__ import main
 from orthograd.paper.document.blocks import (
     ByHand,
+    Folded,
     Heading,
     Items,
-    Table,
     Words,
     as_markdown,
     as_page,
     table,
     written_by_hand,
 )
-from orthograd.paper.document.contents import FIGURES, NAME, RECORDS, contents, differing, write_documents
+from orthograd.paper.document.contents import FIGURES, NAME, PAGES, RECORDS, contents, differing, write_documents
 from orthograd.paper.document.experiments import names_of, part_of
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.plan import EXPERIMENTS, named
+from tests.paper.flat import flat, tables
 from tests.paper.made_runs import made_run, made_table1
 
 ROOT = Path(__file__).parents[3]
@@ -48,15 +49,31 @@ def test_the_committed_document_is_what_the_committed_records_give():
     assert differing(ROOT / "docs") == []
 
 
-def test_without_any_record_everything_is_missing(tmp_path):
+def test_the_summary_is_short_and_answers_first():
+    text = (ROOT / "docs" / NAME).read_text()
+    assert len(text.splitlines()) <= 150
+    assert text.splitlines()[4].startswith("**Partly.** The paper's tables claim ")
+    assert text.count("![") == 1
+    for path in (ROOT / "docs" / PAGES).glob("*.md"):
+        assert f"({PAGES}/{path.name})" in text
+
+
+def test_without_any_record_there_are_no_results(tmp_path):
     assert main(["--docs", str(tmp_path)]) == 0
     text = (tmp_path / NAME).read_text()
-    for experiment in EXPERIMENTS.values():
-        assert f"### {experiment.title}" in text
-    assert text.count("Still missing: none of its") == len(EXPERIMENTS)
-    assert " | reproduced |" not in text.split("## The paper")[1]
-    assert "No records yet, so nothing can be said." in text
+    assert "There are no runs yet." in text
+    assert "reproduced" not in text
+    assert not (tmp_path / PAGES).exists()
     assert main(["--docs", str(tmp_path), "--check"]) == 0
+
+
+def test_experiments_without_runs_are_named_in_one_line_and_have_no_page(docs):
+    text = (docs / NAME).read_text()
+    begun = {path.stem for path in (docs / PAGES).iterdir()} - {"post-hoc"}
+    assert begun == {"table1", "temperature", "corruption", "precision"}
+    (line,) = (line for line in text.splitlines() if "Not run: " in line)
+    for name, experiment in EXPERIMENTS.items():
+        assert (experiment.title in line.split("Not run: ")[1]) == (name not in begun)
 
 
 def test_the_summary_has_the_verdict_of_the_experiments_own_table():
@@ -69,32 +86,33 @@ def test_the_summary_has_the_verdict_of_the_experiments_own_table():
         run["metrics"]["clean"]["ece"] = 0.2 + 0.01 * (1.02 + spread[seed]) * is_candidate
     assert 0.05 / 9 < ttest_1samp([1.02 + each for each in spread], 0).pvalue < 0.05 / 5
     evidence = Evidence({run["hash"]: run for run in runs})
-    tables = (block for block in part_of(EXPERIMENTS["resnet50"], evidence) if isinstance(block, Table))
-    own = next(block for block in tables if "ours says" in block.header)
-    row = next(row for row in own.rows if row[0] == "ECE")
-    assert row[own.header.index("ours says")] == "inconclusive"
-    *_, summary = (block for block in contents(evidence) if isinstance(block, Items))
-    (line,) = summary.texts
-    assert "ECE 0.200 → 0.210 (inconclusive)" in line
+    part = flat(part_of(EXPERIMENTS["resnet50"], evidence))
+    own = next(block for block in tables(part) if "the paper's claim" in block.header)
+    row = next(row for row in own.rows if row[0] == "ECE ↓")
+    assert row[own.header.index("⊥Grad is")] == "inconclusive"
+    (line,) = next(block.texts for block in part if isinstance(block, Items))
+    assert "ECE ↓ +0.010 (+0.004 to +0.017), inconclusive" in line
+    summary = next(block for block in tables(contents(evidence)) if block.header[0] == "experiment")
+    assert summary.rows[0][2] == "+0.010 (+0.004 to +0.017), inconclusive"
 
 
-def test_what_the_whole_paper_took_is_told_once_all_of_it_is_there(docs):
-    assert "All experiments of the paper together" not in (docs / NAME).read_text()
+def test_the_time_of_the_papers_runs_counts_shared_runs_once():
     own = [each for each in EXPERIMENTS.values() if each.is_of_the_paper]
     runs = {run["hash"]: run for each in own for run in (made_run(config.as_dict(), {}) for config in each.configs())}
-    told = next(block.text for block in contents(Evidence(runs)) if isinstance(block, Words) and "clock" in block.text)
-    assert told.endswith(f"together, 70 runs: {70 * 32 / 60:.1f} minutes.")
+    told = [block.text for block in contents(Evidence(runs)) if isinstance(block, Words)]
+    assert any(f"took {70 * 32 / 60:.1f} minutes of GPU time for 70 runs" in text for text in told)
 
 
 def test_numbers_of_the_paper_stand_beside_ours_with_a_verdict(docs):
-    text = (docs / NAME).read_text()
-    line = next(line for line in text.splitlines() if line.startswith("| ECE | SGD | 0.168"))
-    assert line.startswith("| ECE | SGD | 0.168 | 0.16")
-    assert line.endswith("| reproduced |")
-    assert "[baseline](results/reproduction/resnet18-baseline.json)" in text
-    assert "40 runs, paired by seed, a GPU, torch 2.9, made corrupted images" in text
-    assert "Still missing: none of its 10 runs" in text  # of the longer ones
-    assert "**Still missing: of its 20 runs only 10 are there, which other experiments need too.**" in text
+    text = (docs / PAGES / "table1.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("| ECE ↓ | SGD | 0.168"))
+    assert line.startswith("| ECE ↓ | SGD | 0.168 | 0.16")
+    assert line.endswith("| compatible |")
+    line = next(line for line in text.splitlines() if line.startswith("| entropy | +0.016 | 1.11 (0.44 to 1.77)"))
+    assert line.endswith("| higher | reproduced |")
+    assert "Differences are ⊥Grad − SGD; ↓ lower is better, ↑ higher is better. The paper prints d" in text
+    assert "[baseline](../results/reproduction/resnet18-baseline.json)" in text
+    assert "40 runs, paired by seed, a GPU, torch 2.9, corrupted images made by this package" in text
     figures = sorted(path.name for path in (docs / FIGURES).iterdir())
     assert figures == [
         "corruption-severity.svg",
@@ -102,24 +120,35 @@ def test_numbers_of_the_paper_stand_beside_ours_with_a_verdict(docs):
         "table1-reliability-clean.svg",
         "table1-reliability-shifted.svg",
     ]
+    pages = "".join(path.read_text() for path in (docs / PAGES).iterdir())
     for path in (docs / FIGURES).iterdir():
         xml.dom.minidom.parse(str(path))
-        assert f"({FIGURES}/{path.name})" in text
+        assert f"(../{FIGURES}/{path.name})" in pages
 
 
-def test_networks_that_are_less_sure_than_right_are_named():
+def test_counts_stand_beside_those_without_an_effect(docs):
+    text = (docs / NAME).read_text()
+    (line,) = (
+        line for line in text.splitlines() if line.startswith("| [Table 1: ResNet-18]") and "differences" in line
+    )
+    counts = [cell.strip() for cell in line.split("|")[2:6]]
+    reproduced, by_chance = counts[0].rstrip(")").split(" (")
+    assert int(reproduced) == 5
+    assert float(by_chance) < 0.5
+    assert sum(int(cell.split(" ")[0]) for cell in counts) == 12
+
+
+def test_underconfident_networks_are_named():
     configs = [config.as_dict() for config in EXPERIMENTS["extended"].configs()]
-    sure = {"baseline": 0.9, "orthograd": 0.7}
-    runs = [made_run(config, {"max_softmax": sure[config["method"]], "top1_accuracy": 80.0}) for config in configs]
+    confidence = {"baseline": 0.9, "orthograd": 0.7}
+    runs = [
+        made_run(config, {"max_softmax": confidence[config["method"]], "top1_accuracy": 80.0}) for config in configs
+    ]
     told = [block.text for block in contents(Evidence({run["hash"]: run for run in runs})) if isinstance(block, Words)]
     (sentence,) = [text for text in told if "is underconfident" in text]
     assert sentence.startswith(
-        "**⊥Grad is underconfident** on clean images: confidence 0.699, share of right answers 0.8"
+        "**⊥Grad is underconfident** on clean images in each of 5 runs: confidence 0.699, accuracy 0.8"
     )
-    assert "in each of the 5 runs" in sentence
-    few = {run["hash"]: run for run in runs if run["config"]["seed"] < 2}
-    told = [block.text for block in contents(Evidence(few)) if isinstance(block, Words)]
-    assert [text for text in told if text.startswith("⊥Grad is underconfident on clean") and "the 2 runs" in text]
     one = {run["hash"]: run for run in runs if run["config"]["seed"] < 1}
     assert not any("is underconfident" in block.text for block in contents(Evidence(one)) if isinstance(block, Words))
 
@@ -127,9 +156,9 @@ def test_networks_that_are_less_sure_than_right_are_named():
 def test_runs_without_a_partner_are_named():
     runs = [run for run in made_table1() if (run["config"]["method"], run["config"]["seed"]) != ("orthograd", 7)]
     told = [block.text for block in contents(Evidence({run["hash"]: run for run in runs})) if isinstance(block, Words)]
-    assert any("39 of 40 runs" in text and "for want of a partner: SGD, seed 7)" in text for text in told)
+    assert any("39 of 40 planned runs" in text and "in no table of pairs: SGD, seed 7." in text for text in told)
     whole = contents(Evidence({run["hash"]: run for run in made_table1()}))
-    assert not any("for want of a partner" in block.text for block in whole if isinstance(block, Words))
+    assert not any("Without a partner" in block.text for block in whole if isinstance(block, Words))
 
 
 def test_what_is_shared_is_told_once_and_broken_numbers_break_nothing():
@@ -156,37 +185,39 @@ def test_check_fails_on_a_changed_byte_and_names_the_file(docs, tmp_path, capsys
     shutil.copytree(docs, copied)
     check = ["--docs", str(copied), "--check"]
     assert main(check) == 0
-    for name in (NAME, f"{FIGURES}/corruption-severity.svg"):
+    for name in (NAME, f"{PAGES}/table1.md", f"{FIGURES}/corruption-severity.svg"):
         path = copied / name
         before = path.read_bytes()
         path.write_bytes(before.replace(b"0", b"1", 1))
         assert main(check) == 1
         assert str(path) in capsys.readouterr().err
         path.write_bytes(before)
-    (copied / FIGURES / "left-over.svg").write_text("<svg/>")
-    assert main(check) == 1
-    assert main(["--docs", str(copied)]) == 0
-    assert not (copied / FIGURES / "left-over.svg").exists()
+    for left_over in (copied / FIGURES / "left-over.svg", copied / PAGES / "left-over.md"):
+        left_over.write_text("")
+        assert main(check) == 1
+        assert main(["--docs", str(copied)]) == 0
+        assert not left_over.exists()
     record = next((copied / RECORDS).glob("*.json"))
     record.write_text(record.read_text().replace('"seed"', '"sead"', 1))
     assert main(check) == 2
 
 
-def test_what_people_wrote_stays_when_the_document_is_made_anew(docs, tmp_path):
+def test_text_by_hand_stays_when_the_document_is_made_again(docs, tmp_path):
     copied = tmp_path / "docs"
     shutil.copytree(docs, copied)
     path = copied / NAME
     path.write_text(path.read_text().replace("Not written yet.", "Use it where\n\nit helps."))
     assert main(["--docs", str(copied), "--check"]) == 0
     main(["--docs", str(copied)])
-    assert written_by_hand(path.read_text(), "when") == "Use it where\n\nit helps."
+    assert written_by_hand(path.read_text(), "answer") == "Use it where\n\nit helps."
 
 
 def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence):
     blocks = contents(evidence)
     page = as_page(blocks)
-    assert page.count("<table") == sum(isinstance(block, Table) for block in blocks)
-    assert page.count("data:image/svg+xml") == 4
+    assert page.count("<table") == len(tables(blocks))
+    assert page.count("<details>") == sum(isinstance(block, Folded) for block in blocks) > 0
+    assert page.count("data:image/svg+xml") == 5  # one is in the summary, too
     assert 'src="http' not in page
     assert "<h1>The paper, run again</h1>" in page
     assert page == as_page(contents(Evidence(evidence.records)))
@@ -194,7 +225,7 @@ def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence):
 
 def test_on_the_page_words_begin_at_the_left_and_verdicts_have_a_sign():
     made = table(
-        ("what", "method", "ours (95 %)", "p", "found", "verdict"),
+        ("metric", "method", "ours (95%)", "p", "reason", "verdict"),
         [
             ["ECE", "SGD", "0.168 (0.160 to 0.176)", "–", "14 % on average", "reproduced"],
             ["loss", "⊥Grad", "−1.26", "2 × 10⁻⁵", "the other way round", "worse"],
@@ -220,9 +251,9 @@ def test_temperatures_fitted_on_test_images_are_shown_where_records_have_them(ev
     assert part.count("| held-out |") == 2
 
 
-def test_an_method_without_anything_is_called_by_its_optimizer():
+def test_the_baseline_is_called_by_its_optimizer():
     assert names_of(EXPERIMENTS["adamw"]) == ("AdamW", "⊥Grad")
-    assert names_of(EXPERIMENTS["renormalisation"]) == ("⊥Grad", "⊥Grad, plain")
+    assert names_of(EXPERIMENTS["renormalization"]) == ("⊥Grad", "⊥Grad, plain")
 
 
 def test_blocks():
@@ -230,5 +261,7 @@ def test_blocks():
     assert (
         text == "## A\n\n<!-- b: by hand -->\nnothing\n<!-- end of b -->\n\n| x | y |\n| --- | --- |\n| a\\|b | 2 |\n"
     )
+    text = as_markdown([Folded("More", (table(("x",), [("1",)]),))], figures="f")
+    assert text == "<details>\n<summary>More</summary>\n\n| x |\n| --- |\n| 1 |\n\n</details>\n"
     with pytest.raises(ValueError, match="rows of 2 cells"):
         table(("x", "y"), [("1",)])

@@ -10,6 +10,7 @@ from orthograd.paper.document.blocks import Picture, Table
 from orthograd.paper.document.experiments import part_of
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.plan import EXPERIMENTS
+from tests.paper.flat import flat
 from tests.paper.made_runs import made_run
 
 LAYERS, RIVALS = EXPERIMENTS["layers"], EXPERIMENTS["rivals"]
@@ -24,16 +25,16 @@ def blocks(seeds, experiment=LAYERS):
         for config in experiment.configs()
         if config.seed < seeds.get(config.method, 0)
     ]
-    return list(part_of(experiment, Evidence({run["hash"]: run for run in runs})))
+    return flat(part_of(experiment, Evidence({run["hash"]: run for run in runs})))
 
 
 def test_methods_are_drawn_by_the_seeds_that_all_have():
     made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 5, "orthograd_norm_weight": 4})
     (picture,) = (block for block in made if isinstance(block, Picture))
     assert picture.name == "layers-methods.svg"
-    assert "on the 4 seeds that all of them have" in picture.words
+    assert "on the 4 seeds that all methods have" in picture.words
     assert picture.svg.count("mark candidate") == 6 * 3  # panels and methods
-    panel = next(part for part in picture.svg.split("<svg ") if "ECE, clean images: what" in part)
+    panel = next(part for part in picture.svg.split("<svg ") if "ECE, clean images: each method" in part)
     zero = float(re.search(r'class="axis" x1="([\d.]+)"', panel)[1])
     places = [float(x) + 3.2 for x in re.findall(r'mark candidate" x="([\d.]+)"', panel)]
     assert [place < zero for place in places] == [True, True, False]
@@ -54,7 +55,7 @@ def test_tables_tell_the_seeds_where_methods_differ_in_them():
 def test_methods_with_few_runs_stand_beside_the_others_of_their_seeds():
     made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 2, "orthograd_norm_weight": 1})
     *pairs, single = [block for block in made if isinstance(block, Table)]
-    assert {row[0] for table in pairs for row in table.rows} == {"⊥Grad"}
+    assert {table.header[-1] for table in pairs} == {"⊥Grad is"}
     methods = ["SGD", "⊥Grad", "⊥Grad, head", "⊥Grad, norm weights"]
     names = [f"{method}, seed {seed}" for method in methods for seed in range(2)]
     assert [row[0] for row in single.rows] == names[:-1]
@@ -75,9 +76,11 @@ def test_seeds_of_other_experiments_that_are_left_out_are_told():
     told = [
         block.text for block in part_of(LAYERS, Evidence({run["hash"]: run for run in runs})) if hasattr(block, "text")
     ]
-    assert any("left out: here are of SGD 10 of 20 seeds, of ⊥Grad 10 of 20 seeds." in text for text in told)
+    assert any(
+        "Seeds used here: SGD 10 of 20, ⊥Grad 10 of 20; other experiments use the rest." in text for text in told
+    )
     assert not any(
-        "left out" in block.text for block in blocks({"baseline": 3, "orthograd": 3}) if hasattr(block, "text")
+        "Seeds used here" in block.text for block in blocks({"baseline": 3, "orthograd": 3}) if hasattr(block, "text")
     )
 
 
@@ -92,7 +95,7 @@ def test_what_comes_on_top_of_another_method_is_compared_with_that():
     )
     assert clean.header[2:4] == shifted.header[2:4] == ("without ⊥Grad", "with ⊥Grad")
     assert {row[0] for row in clean.rows} == {"focal loss"}
-    (ece,) = (row for row in clean.rows if row[1] == "ECE")
+    (ece,) = (row for row in clean.rows if row[1] == "ECE ↓")
     without, with_it = (float(cell.split(" ")[0]) for cell in ece[2:4])
     assert (without, with_it) == pytest.approx((0.06, 0.08), abs=0.005)
     assert ece[-1] == "worse"

@@ -9,82 +9,84 @@ import pytest
 
 from orthograd.lab.training.layers import layer_types_of
 from orthograd.lab.training.methods import LAYER_TYPES
-from orthograd.paper.document.blocks import Picture, Table, Words
+from orthograd.paper.document.blocks import Heading, Picture, Words
 from orthograd.paper.document.post_hoc import (
     ENOUGH,
-    KINDS,
+    LAYERS,
     last_epoch_part,
     losses_part,
     norm_of,
     norms_part,
+    post_hoc_part,
     stretches_of,
 )
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.plan import EXPERIMENTS, Scale
+from tests.paper.flat import tables
 from tests.paper.made_runs import made_run, made_table1
 
 RECORDS = Path(__file__).parents[3] / "docs/results/reproduction"
-LENGTHS = {"head": 3.0, "norm_weight": 40.0, "norm_bias": 2.0, "convolution": 60.0}
+NORMS = {"head": 3.0, "norm_weight": 40.0, "norm_bias": 2.0, "convolution": 60.0}
 
 
-def with_lengths(run, lengths):
-    """A record whose parameters of a kind have such a length together."""
+def with_norms(run, norms):
+    """A record whose parameters of a layer type have such a norm together."""
     of_kind = layer_types_of("resnet18")
     many = {kind: sum(each == kind for each in of_kind.values()) for kind in LAYER_TYPES}
     parameters = {
-        name: {"kind": "function", "start": {"norm": 1.0}, "end": {"norm": lengths[kind] / many[kind] ** 0.5}}
+        name: {"kind": "function", "start": {"norm": 1.0}, "end": {"norm": norms[kind] / many[kind] ** 0.5}}
         for name, kind in of_kind.items()
     }
     return {**run, "diagnosis": {"samples": 8, "parameters": parameters}}
 
 
 def table_of(evidence):
-    return next(block for block in norms_part(evidence) if isinstance(block, Table))
+    return tables(norms_part(evidence))[0]
 
 
-def test_kinds_together_are_the_weight_norm_of_real_runs():
+def test_layer_types_together_are_the_weight_norm_of_real_runs():
     records = Evidence.of(Scale(), folder=RECORDS).records.values()
     seen = set()
     for run in records:
-        squares = sum(norm_of(run, kind, "end") ** 2 for kind in KINDS)
+        squares = sum(norm_of(run, layer, "end") ** 2 for layer in LAYERS)
         assert squares**0.5 == pytest.approx(run["weight_norm"], rel=1e-3)  # norms have four digits
         seen.add(run["config"]["model"])
     assert seen >= {"resnet18", "wide_resnet28_10"}
 
 
-def test_a_kind_that_is_shorter_is_told():
+def test_a_smaller_norm_is_told():
     chosen = [config.as_dict() for config in EXPERIMENTS["table1"].configs() if config.seed < 6]
     runs = [made_run(config, {}) for config in chosen]
     evidence = {}
     for run in runs:
         half, more = 0.5 if run["config"]["method"] == "orthograd" else 1.0, 1 + 0.01 * run["config"]["seed"]
-        lengths = {**LENGTHS, "norm_bias": 2 * half * more, "head": 3 / half * more}
-        evidence[run["hash"]] = with_lengths(run, lengths)
+        norms = {**NORMS, "norm_bias": 2 * half * more, "head": 3 / half * more}
+        evidence[run["hash"]] = with_norms(run, norms)
     rows = {row[1]: row for row in table_of(Evidence(evidence)).rows}
-    assert rows["batch-norm shifts"][-1] == "shorter"
-    assert rows["head"][-1] == "longer"
+    assert rows["BatchNorm biases"][-1] == "lower"
+    assert rows["head"][-1] == "higher"
     assert rows["convolutions"][-1] == "inconclusive"
     assert rows["head"][0] == "`resnet18`, 6 seeds"
-    assert rows["batch-norm shifts"][5] == "0.500"
+    assert rows["BatchNorm biases"][5] == "0.500"
 
 
-def test_methods_that_spare_decay_are_compared_with_each_other():
+def test_methods_with_decay_on_convolutions_only_are_compared_with_each_other():
     runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["decay_conv_only"].configs()]
     longer = {"baseline": 1.0, "orthograd": 0.5, "decay_conv_only": 2.0, "decay_conv_only_orthograd": 3.0}
     records = {}
     for run in runs:
         factor = longer[run["config"]["method"]] * (1 + 0.01 * run["config"]["seed"])
-        records[run["hash"]] = with_lengths(run, {**LENGTHS, "head": 3 * factor})
+        records[run["hash"]] = with_norms(run, {**NORMS, "head": 3 * factor})
     heads = [row for row in table_of(Evidence(records)).rows if row[1] == "head"]
     assert [row[0] for row in heads] == [
         "`resnet18_all_labels`, 3 seeds",
         "`resnet18_all_labels`, decay on convolutions only, 3 seeds",
     ]
     assert [row[5] for row in heads] == ["0.500", "1.500"]
-    assert [row[-1] for row in heads] == ["shorter", "longer"]
+    assert [row[-1] for row in heads] == ["lower", "higher"]
 
 
-def test_runs_of_a_small_try_are_told_once_and_kinds_that_are_missing_not_at_all():
+def test_runs_of_a_small_try_are_told_once_and_missing_layer_types_not_at_all():
     scale = Scale(seeds=2, epochs=1, model="mlp", dataset="digits", labels_per_class=10, shifts="none", device="cpu")
     runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["table1"].configs(scale)]
     parameters = {name: {"start": {"norm": 1.0}, "end": {"norm": 2.0}} for name in ("1.weight", *layer_types_of("mlp"))}
@@ -95,7 +97,7 @@ def test_runs_of_a_small_try_are_told_once_and_kinds_that_are_missing_not_at_all
 def test_networks_of_others_are_left_out():
     assert layer_types_of("tests.lab.training.test_training:own_model") == {}
     scale = Scale(seeds=2, model="tests.lab.training.test_training:own_model", device="cpu")
-    runs = [with_lengths(made_run(config.as_dict(), {}), LENGTHS) for config in EXPERIMENTS["table1"].configs(scale)]
+    runs = [with_norms(made_run(config.as_dict(), {}), NORMS) for config in EXPERIMENTS["table1"].configs(scale)]
     assert list(norms_part(Evidence({run["hash"]: run for run in runs}, scale))) == []
 
 
@@ -118,7 +120,7 @@ def loss_blocks(losses, seeds=3, experiment="full_data"):
 
 def test_a_loss_that_rises_again_is_told_by_how_much():
     made = loss_blocks({"baseline": FALLING, "orthograd": TURNING})
-    (told,) = (block for block in made if isinstance(block, Table))
+    (told,) = tables(made)
     (plain, turned) = told.rows
     assert [row[0] for row in told.rows] == ["`resnet18_all_labels`, SGD", "`resnet18_all_labels`, ⊥Grad"]
     assert plain[3] == "10 (10 to 10)"
@@ -130,7 +132,7 @@ def test_a_loss_that_rises_again_is_told_by_how_much():
     assert turned[5].startswith(f"{last / lowest:.1f} ")
 
 
-def test_what_sparing_decay_does_stands_beside_it():
+def test_decay_on_convolutions_only_stands_beside_it():
     losses = {
         "baseline": FALLING,
         "orthograd": TURNING,
@@ -138,7 +140,7 @@ def test_what_sparing_decay_does_stands_beside_it():
         "decay_conv_only_orthograd": FALLING,
     }
     made = loss_blocks(losses, experiment="decay_conv_only")
-    (told,) = (block for block in made if isinstance(block, Table))
+    (told,) = tables(made)
     assert [row[0].partition(", ")[2] for row in told.rows] == [
         "SGD",
         "⊥Grad",
@@ -147,11 +149,11 @@ def test_what_sparing_decay_does_stands_beside_it():
     ]
     assert [row[3] for row in told.rows] == ["10 (10 to 10)", "4 (4 to 4)", "10 (10 to 10)", "10 (10 to 10)"]
     (picture,) = (block for block in made if isinstance(block, Picture))
-    assert "All 50,000 labels, 3 seeds; All 50,000 labels, decay on convolutions only, 3 seeds" in picture.words
+    assert "All 50,000 labels, 3 seeds; All labels, decay on convolutions only, 3 seeds" in picture.words
 
 
 def test_a_loss_of_zero_breaks_nothing():
-    (told,) = (b for b in loss_blocks({"baseline": FALLING, "orthograd": [1.0] + [0.0] * 99}) if isinstance(b, Table))
+    (told,) = tables(loss_blocks({"baseline": FALLING, "orthograd": [1.0] + [0.0] * 99}))
     assert told.rows[1][5] == "inf (inf to inf)"
 
 
@@ -189,10 +191,10 @@ def last_epoch_blocks(runs):
 
 def test_a_loss_that_orders_the_runs_is_found():
     made = last_epoch_blocks(runs_with(lambda metrics: 1 / metrics["top1_accuracy"]))
-    table = next(block for block in made if isinstance(block, Table))
+    (table,) = tables(made)
     assert [row[0] for row in table.rows] == ["`resnet18-baseline`", "`resnet18-orthograd`"]
     assert all(row[1] == "20" and row[3].startswith("−1.00 (") for row in table.rows)
-    assert "(p < 0.05) with accuracy in 2, with ECE in" in [b.text for b in made if isinstance(b, Words)][1]
+    assert "(p < 0.05) with accuracy in 2, with ECE in" in next(b.text for b in made if isinstance(b, Words))
     picture = next(block for block in made if isinstance(block, Picture))
     assert picture.name == "table1-last-epoch.svg"
     assert picture.svg.count("mark baseline") == picture.svg.count("mark candidate") == 3 * 20 + 1  # and a legend
@@ -210,5 +212,12 @@ def test_few_runs_or_equal_numbers_say_nothing():
 def test_one_method_alone_has_a_row_and_no_picture():
     whole = runs_with(lambda metrics: metrics["ece"])
     made = last_epoch_blocks({name: run for name, run in whole.items() if run["config"]["method"] == "orthograd"})
-    assert [len(block.rows) for block in made if isinstance(block, Table)] == [1]
+    assert [len(block.rows) for block in tables(made)] == [1]
     assert not any(isinstance(block, Picture) for block in made)
+
+
+def test_the_page_says_that_it_is_post_hoc():
+    title, words, *_ = post_hoc_part(Evidence(runs_with(lambda metrics: metrics["ece"])))
+    assert title == Heading(1, "Post hoc analyses")
+    assert "post hoc" in words.text
+    assert list(post_hoc_part(Evidence())) == []

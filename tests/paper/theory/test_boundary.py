@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from orthograd.paper.theory.boundary import (
-    LENGTHS,
+    SIZES,
     MODELS,
     _of_maximum,
     changed_along_gradient,
@@ -28,7 +28,7 @@ def fresh():
 
 
 def test_no_prediction_changes_along_the_gradient_of_a_network_at_rest(rested):
-    for size in LENGTHS:
+    for size in SIZES:
         along = changed_along_gradient(rested, size)
         # A share of the plane, as far from the boundary as the step leaves the rays of the layers.
         assert bool((along <= 10 * size * rested.sines).all())

@@ -23,12 +23,12 @@ def test_an_unknown_name_is_refused_with_those_there_are():
 
 
 def test_tables_need_their_place_in_the_document():
-    record = as_record([Demonstration("length", "", (Statement("|x|", "m", 2.0, "≤", 1.0),))])
-    text = with_tables("<!-- length: written by orthograd theory -->\nstale\n<!-- end -->\nrest\n", record)
+    record = as_record([Demonstration("path_length", "", (Statement("|x|", "m", 2.0, "≤", 1.0),))])
+    text = with_tables("<!-- path_length: written by orthograd theory -->\nstale\n<!-- end -->\nrest\n", record)
     assert "| \\|x\\| | m | 2 | ≤ 1 | **no** |" in text
     assert "stale" not in text
     assert text.endswith("rest\n")
-    with pytest.raises(ValueError, match="length"):
+    with pytest.raises(ValueError, match="path_length"):
         with_tables("nothing here", record)
 
 

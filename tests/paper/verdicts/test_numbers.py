@@ -1,113 +1,62 @@
-"""Our differences, and the rule behind the verdicts, on cases made by hand: each verdict can be reached."""
+"""Our differences, what a row of the paper claims, and the verdicts on its numbers."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
-import numpy as np
 import pytest
-from scipy import stats
 
-from orthograd.paper.verdicts.claims import Printed, Row
-from orthograd.paper.verdicts.numbers import (
-    assess_effect,
-    assess_mean,
-    differences,
-    expected_mean,
-    is_same_finding,
-)
+from orthograd.paper.evidence import Evidence
+from orthograd.paper.plan import EXPERIMENTS
+from orthograd.paper.verdicts.claims import Printed, Row, sections
+from orthograd.paper.verdicts.numbers import Answer, claim_of, differences, total
 from orthograd.statistics import compare
-
-LOW, HIGH = [0.9, 1.0, 1.1, 1.0], [1.9, 2.0, 2.1, 2.0]  # means 1 and 2, SD 0.0816
+from tests.paper.made_runs import made_table1
 
 
 def row(baseline, candidate, *, d=None, p=None):
-    return Row(
-        "clean.loss",
-        *(None if x is None else Printed(Decimal(x)) for x in (baseline, candidate, d)),
-        None,
-        None if p is None else Printed(Decimal(p)),
-    )
+    means = (Printed(Decimal(x)) for x in (baseline, candidate))
+    return Row("clean.loss", *means, *(x and Printed(Decimal(x)) for x in (d,)), None, p and Printed(Decimal(p)))
 
 
-def ours(baseline, candidate):
-    """None with fewer than two seeds."""
-    return compare(baseline, candidate) if len(baseline) > 1 else None
+def test_what_a_row_claims():
+    assert claim_of(row("2.0", "1.5", p="0.05"), 20).says == "lower"
+    assert claim_of(row("1.5", "2.0", p="0.001"), 20).says == "higher"
+    assert claim_of(row("2.0", "1.5", p="0.06"), 20).says is None
+    assert claim_of(row("2.0", "1.5"), 20).says is None  # without p nothing is claimed
+    assert claim_of(row("2.0", "1.5"), 1).says == "lower"  # unless there is but one seed
+    assert claim_of(row("2.0", "2.0"), 1).says is None
+    claim = claim_of(row("2.0", "1.5", d="-0.4", p="0.01"), 20)
+    assert (claim.says, claim.size, claim.rounding) == ("lower", -0.5, pytest.approx(0.1))
+    assert not claim.contradicts_itself
+    assert claim_of(row("2.0", "1.5", d="0.4", p="0.01"), 20).contradicts_itself
 
 
-def verdicts(claim, baseline, candidate, seeds=4):
-    own = ours(baseline, candidate)
-    return [assess_mean(x, claim, seeds, own).verdict for x in (claim.baseline, claim.candidate)]
+@pytest.fixture(scope="module")
+def answer():
+    pair = Evidence({run["hash"]: run for run in made_table1()}).pair(EXPERIMENTS["table1"])
+    return Answer(sections()["table1_resnet18"], pair, ("SGD", "⊥Grad"))
 
 
-def test_what_lies_where_it_should_is_reproduced():
-    assert verdicts(row("2.05", "0.97", p="0.001"), HIGH, LOW) == ["reproduced", "reproduced"]
+def test_verdicts_on_the_numbers_of_a_table(answer):
+    section = answer.section
+    assert answer.verdict(section["clean.entropy"], "difference") == "reproduced"
+    assert answer.verdict(section["clean.ece"], "difference") in ("compatible", "not reproduced")  # nothing is claimed
+    assert answer.verdict(section["clean.ece"], "baseline") == "compatible"
+    assert sum(count for count, _ in answer.tally("differences").values()) == len(section.rows) + 1  # an odd interval
+    assert sum(count for count, _ in answer.tally("means").values()) == 2 * len(section.rows)
+    assert answer.tally("means")["reproduced"] == (0, 0.0)
+    for of in ("claimed", "differences", "means"):
+        counts, expected = (sum(each[i] for each in answer.tally(of).values()) for i in (0, 1))
+        assert expected == pytest.approx(counts)
+    both = total([answer.tally("means"), answer.tally("means")])
+    assert both["compatible"][0] == 2 * answer.tally("means")["compatible"][0]
 
 
-def test_the_right_sign_at_another_height_is_of_another_size():
-    assert verdicts(row("5.00", "0.97", p="0.001"), HIGH, LOW) == ["same direction, different size", "reproduced"]
-
-
-def test_the_wrong_sign_of_a_significant_difference_is_not_reproduced_even_at_the_right_height():
-    close = [1.0, 1.2, 0.8, 1.0], [1.01, 1.21, 0.81, 1.01]
-    assert verdicts(row("1.02", "0.99", p="0.001"), *close) == ["not reproduced"] * 2
-    assert verdicts(row("1.02", "0.99", p="0.5"), *close) == ["reproduced"] * 2
-    assert verdicts(row("1.02", "0.99"), *close) == ["reproduced"] * 2  # without p nothing is claimed
-
-
-def test_another_height_and_the_wrong_sign_is_not_reproduced():
-    assert verdicts(row("5.00", "7.00", p="0.001"), HIGH, LOW) == ["not reproduced"] * 2
-    assert verdicts(row("5.00", "7.00", p="0.9"), HIGH, LOW) == ["not reproduced"] * 2  # ours is significant
-
-
-def test_where_neither_finds_a_difference_another_height_is_of_another_size():
-    same = [1.0, 1.2, 0.8, 1.0], [1.01, 1.21, 0.81, 1.01]
-    assert verdicts(row("5.02", "5.00", p="0.5"), *same) == ["no difference in either, different size"] * 2
-    assert verdicts(row("5.00", "5.02", p="0.5"), *same) == ["same direction, different size"] * 2
-
-
-def test_fewer_than_two_seeds_are_missing():
-    assert verdicts(row("5.02", "5.00"), [], []) == ["still missing"] * 2
-    assert assess_effect(row("5.02", "5.00", d="1.0"), 4, ours([1.0], [2.0])).verdict == "still missing"
-
-
-def test_the_expected_range_holds_19_of_20_means():
-    generator = np.random.default_rng(0)
-    hits = 0
-    for _ in range(2000):
-        low, high = expected_mean(generator.normal(size=5), 3)
-        hits += low <= generator.normal(size=3).mean() <= high
-    assert abs(hits / 2000 - 0.95) < 0.015
-
-
-def test_the_expected_range_by_hand_and_widened_by_rounding():
-    low, high = expected_mean([1.0, 2.0, 3.0], 6, rounding=0.5)
-    half = stats.t.ppf(0.975, 2) * 1.0 * (1 / 3 + 1 / 6) ** 0.5 + 0.5
-    assert (low, high) == (pytest.approx(2 - half), pytest.approx(2 + half))
-
-
-def test_numbers_without_spread_compare_as_they_are_printed():
-    claim = row("0.30", "0.20")
-    assert verdicts(claim, [0.3] * 3, [0.2] * 3) == ["reproduced", "reproduced"]
-
-
-def test_effects_agree_within_both_their_errors():
-    noise = np.random.default_rng(1).normal(size=20)
-    near, far = noise + 1.0, noise + 9.0
-    assert assess_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(near, noise)).verdict == "reproduced"
-    assert (
-        assess_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(far, noise)).verdict
-        == "same direction, different size"
-    )
-    assert assess_effect(row("2.00", "1.00", d="1.20", p="0.001"), 20, ours(noise, near)).verdict == "not reproduced"
-    assert assess_effect(row("2.00", "1.00"), 20, ours(near, noise)) is None
-
-
-def test_the_same_finding():
-    assert is_same_finding(row("2.0", "1.0", p="0.01"), ours(HIGH, LOW))
-    assert not is_same_finding(row("2.0", "1.0", p="0.01"), ours(LOW, HIGH))
-    assert is_same_finding(row("2.0", "1.0", p="0.6"), ours([1.0, 1.5, 0.5], [1.1, 1.6, 0.6]))
-    assert is_same_finding(row("1.0", "1.0"), ours([1.0, 1.5, 0.5], [1.1, 1.6, 0.6]))
+def test_without_runs_there_is_no_verdict():
+    answer = Answer(sections()["table1_resnet18"], None, ("SGD", "⊥Grad"))
+    assert {answer.verdict(row, "difference") for row in answer.section.rows} == {None}
+    assert sum(count for count, _ in answer.tally("means").values()) == 0
 
 
 WITH_SPREAD = ([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162])

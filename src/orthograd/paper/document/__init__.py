@@ -1,1 +1,1 @@
-"""The document that shows every number of the paper beside ours, from the records alone."""
+"""The pages with every number of the paper beside ours, made from the records."""

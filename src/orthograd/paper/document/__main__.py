@@ -1,6 +1,6 @@
-"""docs/reproduction.md and its figures, made from the committed records: ``python -m orthograd.paper.document``.
+"""Writes docs/reproduction.md, docs/reproduction/ and their figures from the committed records.
 
-With ``--check`` nothing is written, and whatever differs from what the records give is named.
+``python -m orthograd.paper.document``. With ``--check`` it writes nothing and names every file that differs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .contents import differing, write_documents
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 1 where something differs, 2 where records cannot be read."""
+    """Exit code 1 if something differs, 2 if records cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m orthograd.paper.document", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where something differs")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="the folder of documents (default: docs)")
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"orthograd.paper.document: {error}", file=sys.stderr)
         return 2
     for path in wrong:
-        print(f"{path}: not what the records give; run python -m orthograd.paper.document", file=sys.stderr)
+        print(f"{path}: differs from its records; run python -m orthograd.paper.document", file=sys.stderr)
     return 1 if wrong else 0
 
 

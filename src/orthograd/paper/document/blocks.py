@@ -1,4 +1,4 @@
-"""What a document consists of, and how it becomes Markdown or a self-contained web page."""
+"""The blocks of a document, and how they become Markdown or a self-contained web page."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ NUMBER = re.compile(r"[+−<≤]?\d")
 LOOKS = {
     **{word: (sign, word) for word, sign in SIGNS.items()},
     "reproduced": ("✓", "better"),
-    "same direction, different size": ("≈", ""),
-    "no difference in either, different size": ("≈", ""),
+    "compatible": ("≈", ""),
     "not reproduced": ("✗", "worse"),
-    "cannot mean what it says": ("!", ""),
-    "equal": ("=", ""),
-    "shifts": ("↕", "worse"),
+    "contradicted by its own numbers": ("!", ""),
 }
-"""Words that sum up a row: the sign before them, and their look."""
+"""Verdicts: the sign before each, and its style."""
 INLINE = re.compile(
     r"`(?P<code>[^`]+)`|\*\*(?P<bold>[^*]+)\*\*|\*(?P<em>[^*]+)\*|\[(?P<link>[^\]]+)\]\((?P<to>[^)]+)\)"
 )
@@ -62,8 +59,16 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Folded:
+    """Blocks that a reader opens with a click on the title."""
+
+    title: str
+    blocks: tuple[Words | Items | Table, ...]
+
+
+@dataclass(frozen=True)
 class Picture:
-    """A drawing that is a file of its own, and its content in words."""
+    """A drawing in a separate file, and its content in words."""
 
     name: str
     svg: str
@@ -72,13 +77,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class ByHand:
-    """A place for text that people write: what stands there is kept when the document is made anew."""
+    """A place for text written by hand, which stays when the document is made again."""
 
     name: str
     empty: str
 
 
-Block = Heading | Words | Items | Table | Picture | ByHand
+Block = Heading | Words | Items | Table | Folded | Picture | ByHand
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -90,13 +95,21 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     return Table(tuple(header), cells)
 
 
+def folded(title: str, *blocks: Words | Items | Table, rows: int = 12) -> Iterator[Block]:
+    """The blocks, folded if their tables have more than ``rows`` rows."""
+    if sum(len(block.rows) for block in blocks if isinstance(block, Table)) > rows:
+        yield Folded(title, blocks)
+    else:
+        yield from blocks
+
+
 def as_markdown(blocks: Iterable[Block], *, figures: str, before: str = "") -> str:
-    """The document; pictures lie in the folder ``figures``, and what stands by hand in ``before`` stays."""
+    """The document as Markdown. Pictures lie in the folder ``figures``; text by hand is taken from ``before``."""
     return "\n".join(_markdown(block, figures, before) for block in blocks)
 
 
 def written_by_hand(text: str, name: str) -> str | None:
-    """What stands in the place of that name in a document.
+    """The text by hand of that name in a document.
 
     >>> written_by_hand("<!-- when: by hand -->\\nOften.\\n<!-- end of when -->\\n", "when")
     'Often.'
@@ -114,6 +127,9 @@ def _marks(name: str) -> tuple[str, str]:
 def _markdown(block: Block, figures: str, before: str) -> str:
     if isinstance(block, Table):
         return markdown_table(block.header, block.rows)
+    if isinstance(block, Folded):  # the empty lines make GitHub and the site read what is inside as Markdown
+        inside = "\n".join(_markdown(each, figures, before) for each in block.blocks)
+        return f"<details>\n<summary>{block.title}</summary>\n\n{inside}\n</details>\n"
     return "".join(f"{line}\n" for line in _lines(block, figures, before))
 
 
@@ -132,7 +148,7 @@ def _lines(block: Heading | Words | Items | Picture | ByHand, figures: str, befo
 
 
 def as_page(blocks: Iterable[Block]) -> str:
-    """The page; the same blocks give the same bytes."""
+    """The document as a web page. The same blocks give the same bytes."""
     parts = _parts(blocks)
     title = next((block.text for block in parts[0] if isinstance(block, Heading)), "orthograd")
     main = tag("main", tag("header", _elements(parts[0])), (tag("section", _elements(part)) for part in parts[1:]))
@@ -140,7 +156,7 @@ def as_page(blocks: Iterable[Block]) -> str:
 
 
 def _parts(blocks: Iterable[Block]) -> list[list[Block]]:
-    """What stands before the first heading of level 2, and from each of them to the next."""
+    """The blocks before the first heading of level 2, and those from each such heading to the next."""
     parts: list[list[Block]] = [[]]
     for block in blocks:
         if isinstance(block, Heading) and block.level == 2:
@@ -188,6 +204,8 @@ def _element(block: Block, title: str) -> Markup:
     if isinstance(block, Table):
         rows = [[inline(row[0]), *map(_cell, row[1:])] for row in block.rows]
         return html_table(title, block.header, rows, label=title, style="comparison untitled", prose=_prose(block))
+    if isinstance(block, Folded):
+        return tag("details", tag("summary", block.title), (_element(each, title) for each in block.blocks))
     if isinstance(block, Picture):
         address = f"data:image/svg+xml;charset=utf-8,{quote(block.svg)}"
         picture = scrolling(f"{title}, picture", tag("img", src=address, alt=block.words))
@@ -204,7 +222,7 @@ def _cell(text: str) -> Markup:
 
 
 def _prose(block: Table) -> set[int]:
-    """The columns that have words: a cell that does not begin with a number."""
+    """The columns with words: at least one cell does not begin with a number."""
     columns = enumerate(zip(*block.rows, strict=True))
     known = {i: [cell for cell in cells if cell not in ("", "–")] for i, cells in columns}
     return {i for i, cells in known.items() if i and not all(map(NUMBER.match, cells))}

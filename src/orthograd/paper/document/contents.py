@@ -1,201 +1,242 @@
-"""The whole document: what was run, how it is evaluated, each experiment, what follows; and the files that it makes."""
+"""The summary, the page of each experiment, and the files that they become."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ...lab.comparison.pair import MethodPair
 from ...lab.files import write_text
-from ...lab.jobs.bundles import bundle_path
 from ..evidence import Evidence, minutes_of
-from ..plan import EXPERIMENTS, SETTINGS, Experiment, Scale
-from ..verdicts.numbers import VERDICTS, differences_of
-from .blocks import Block, ByHand, Heading, Items, Picture, Words, as_markdown, as_page, table
-from .experiments import answer_of, is_begun, name_of, names_of, part_of
-from .post_hoc import last_epoch_part, losses_part, norms_part
-from .tables import shown
+from ..plan import EXPERIMENTS, PAIR, Experiment, Scale
+from ..verdicts.numbers import VERDICTS, Of, Tally, total
+from ..verdicts.rule import DRAWS, RULE
+from ..verdicts.statements import checked
+from .blocks import Block, ByHand, Heading, Items, Picture, Table, Words, as_markdown, as_page, table
+from .experiments import answer_of, effect_text, effects_of, is_begun, names_of, part_of, pictures_of
+from .post_hoc import post_hoc_part
+from .precision import precision_answer
+from .tables import tally_cells
 
-NAME, FIGURES, RECORDS = "reproduction.md", "figures/reproduction", "results/reproduction"
+NAME, PAGES, FIGURES, RECORDS = "reproduction.md", "reproduction", "figures/reproduction", "results/reproduction"
 """In a folder of documents."""
-RULE = (
-    "**A mean is reproduced** if the paper's number lies where a mean of the paper's number of seeds should fall, "
-    "given our seeds: x̄ ± t s √(1/n + 1/m), 95 %, widened by the paper's rounding, with x̄ and s of our n seeds and m "
-    "seeds of the paper. Where the paper calls the difference significant (p ≤ 0.05), ours must have its sign as well.",
-    "**Same direction, different size**: outside that range, but our difference between the methods has the "
-    "paper's sign. **No difference in either, different size**: it has not, but neither of us finds a difference by "
-    "the paper's own test.",
-    "**Not reproduced**: anything else.",
-    "**An effect size is reproduced** if both d differ by no more than their 95 % intervals, added in squares, allow, "
-    "and the finding about the difference is the same. Where the paper prints p without d, d is the one that p stands "
-    "for. Its intervals and p follow from d and the number of seeds, so they have no verdict of their own.",
-    "**Cannot mean what it says**: the number contradicts others of the paper; the reason stands below its table.",
-    "One in twenty true numbers falls outside a 95 % range. The verdicts are not corrected for being many.",
-)
-STATISTICS = (
-    "Differences are first − second method. *As the paper did*: Cohen's d with the normal interval, and the "
-    "independent t-test. *As it should be*: runs of a seed share their images, initial weights and batches, so "
-    "differences are paired; p is corrected by Holm's rule for the rows of a table, or of a method in it; and "
-    "that accuracy is unchanged is tested as equality within one point, for no significant difference is no equality."
-)
-
-SHIFTED = (
-    "Corrupted images are CIFAR-10-C's where a run's heading says official. Where it says made, they were made by this "
-    "package from the same test images with the public generator's constants, which gives the same images or, where "
-    "chance has a part, images of the same distribution: see corruptions.md and data.md in the repository's docs."
+PAPER = "[*OrthoGrad Improves Neural Calibration*](https://arxiv.org/abs/2506.04487) (Hedges, 2025)"
+SHOWN = EXPERIMENTS["corruption"]
+"""The experiment whose figure the summary shows."""
+POST_HOC = "post-hoc"
+READING = (
+    "Differences are ⊥Grad − SGD, or method − SGD for several methods, with 95% intervals, paired by seed, on clean "
+    "images. Figure 1 is on corrupted images, temperature scaling after it. ↓: lower is better. ↑: higher is better."
 )
 
 
-def contents(evidence: Evidence, *, records: str | None = None, with_advice: bool = False) -> list[Block]:
-    """The document; ``records`` is where files of records lie, seen from it. Advice, if there shall be, is by hand."""
-    return [*_contents(evidence, records), *([ByHand("when", "Not written yet.")] if with_advice else [])]
+def contents(evidence: Evidence) -> list[Block]:
+    """Everything in one document: the summary, then each experiment."""
+    blocks = list(_summary(evidence, None))
+    for experiment in _begun(evidence):
+        blocks += _lowered(part_of(experiment, evidence))
+    return [*blocks, *_lowered(post_hoc_part(evidence))]
 
 
-def _contents(evidence: Evidence, records: str | None) -> Iterator[Block]:
+def pages(evidence: Evidence) -> dict[str, list[Block]]:
+    """Every page by its path in the folder of documents."""
+    post_hoc = list(post_hoc_part(evidence))
+    made: dict[str, list[Block]] = {NAME: list(_summary(evidence, PAGES, has_post_hoc=bool(post_hoc)))}
+    for experiment in _begun(evidence):
+        made[f"{PAGES}/{experiment.name}.md"] = list(part_of(experiment, evidence, records=f"../{RECORDS}"))
+    return {**made, f"{PAGES}/{POST_HOC}.md": post_hoc} if post_hoc else made
+
+
+def _begun(evidence: Evidence) -> list[Experiment]:
+    return [each for each in EXPERIMENTS.values() if is_begun(each, evidence)]
+
+
+def _lowered(blocks: Iterable[Block]) -> list[Block]:
+    """A page as a part of a document: its headings a level lower."""
+    return [replace(block, level=block.level + 1) if isinstance(block, Heading) else block for block in blocks]
+
+
+def _summary(evidence: Evidence, folder: str | None, *, has_post_hoc: bool = False) -> Iterator[Block]:
+    """The summary; links lead to pages in ``folder``, where there is one."""
     yield Heading(1, "The paper, run again")
-    yield Words(
-        "Every number of *OrthoGrad Improves Neural Calibration* beside ours, made from the records of the runs and "
-        "from nothing else; only the advice at the end of docs/reproduction.md is written by hand. In the repository "
-        "`python -m orthograd.paper.document --check` fails where that page says something that its records do not."
-    )
     if evidence.scale.departures:
         departures = ", ".join(evidence.scale.departures)
-        yield Words(f"**This is not the paper's setting, but a smaller try: {departures}. Its verdicts mean nothing.**")
-    yield Heading(2, "What was run")
-    yield _overview(evidence, records)
-    yield Words(
-        "Minutes are those in which at least one of the runs was at work, whatever else ran beside it. What a process "
-        "does before its first run is in no clock, nor what some runs did before they were stopped and resumed (newer "
-        "records tell that): they are a little too few." + _whole(evidence)
-    )
-    yield Heading(2, "How it is evaluated")
+        yield Words(f"**A smaller try, not the paper's setting: {departures}. Its verdicts mean nothing.**")
+    yield Words(f"Does ⊥Grad do what {PAPER} says? We ran its experiments again, and some more.")
+    begun = _begun(evidence)
+    if not begun:
+        yield Words("There are no runs yet.")
+        return
+    yield from _answer(evidence, folder)
+    if (picture := next(pictures_of(SHOWN, evidence), None)) is not None:
+        yield picture
+    yield Heading(2, "Verdicts")
     yield Items(RULE)
-    yield Words(STATISTICS)
-    yield Words(SHIFTED)
-    yield from _summary(evidence)
-    for title, is_of_the_paper in (("The paper", True), ("Beyond the paper", False)):
-        yield Heading(2, title)
-        for experiment in EXPERIMENTS.values():
-            if experiment.is_of_the_paper == is_of_the_paper:
-                yield from part_of(experiment, evidence)
-    yield from norms_part(evidence)
-    yield from losses_part(evidence)
-    yield from last_epoch_part(evidence)
-    yield Heading(2, "When to use ⊥Grad, when not")
-    yield from _when(evidence)
-
-
-def _overview(evidence: Evidence, records: str | None) -> Block:
-    rows = []
-    for experiment in EXPERIMENTS.values():
-        done, planned = evidence.done(experiment)
-        runs = evidence.runs(experiment)
-        rows.append(
-            [
-                experiment.title,
-                f"`orthograd reproduce {experiment.name}`",
-                f"{done} of {planned}",
-                f"{minutes_of(runs):.1f}" if runs else "–",
-                _links(experiment, evidence, records),
-            ]
-        )
-    return table(("experiment", "command", "runs", "minutes", "records"), rows)
-
-
-def _whole(evidence: Evidence) -> str:
-    """What the paper's own experiments took together, where none of their runs is missing."""
-    own = [each for each in EXPERIMENTS.values() if each.is_of_the_paper]
-    if any(done < planned for done, planned in map(evidence.done, own)):
-        return ""
-    runs = {run["hash"]: run for each in own for run in evidence.runs(each)}  # table 1's serve others, too
-    return f" All experiments of the paper together, {len(runs)} runs: {minutes_of(runs.values()):.1f} minutes."
-
-
-def _links(experiment: Experiment, evidence: Evidence, records: str | None) -> str:
-    known = [
-        (setting, method)
-        for setting in experiment.settings(evidence.scale)
-        for method in experiment.methods
-        if evidence.method(experiment, method, setting=setting)
-    ]
-    if records is None or not known:
-        return "–"
-    return ", ".join(
-        f"[{method}{'' if setting == experiment.setting else f', {SETTINGS[setting].precision}'}]"
-        f"({bundle_path(Path(records), setting, method).as_posix()})"
-        for setting, method in known
+    yield Words(
+        "The number in parentheses is the mean count if ⊥Grad did nothing. For it we set ⊥Grad's mean to SGD's in "
+        f"every metric, swap the methods at random within each pair, and apply the same rule, {DRAWS} times."
     )
+    yield _counts(evidence, folder)
+    yield Heading(2, "Experiments")
+    yield Words(READING)
+    for title, is_of_the_paper in (("The paper's", True), ("Beyond the paper", False)):
+        listed = [each for each in begun if each.is_of_the_paper == is_of_the_paper]
+        if listed:
+            yield Heading(3, title)
+            yield table(
+                ("experiment", "seeds", "ECE ↓", "accuracy ↑, points"),
+                (_row(each, evidence, folder) for each in listed),
+            )
+    if has_post_hoc:
+        yield Words(f"[Post hoc]({folder}/{POST_HOC}.md): weight norms, training losses, and the last epoch.")
+    yield Heading(2, "How it was run")
+    yield Words(_how(evidence))
 
 
-def _summary(evidence: Evidence) -> Iterator[Block]:
+def _answer(evidence: Evidence, folder: str | None) -> Iterator[Block]:
+    """How many of the paper's claimed differences are reproduced, and a reading of it by hand."""
+    tally = total(_tallies(evidence, "claimed", is_of_the_paper=True))
+    claimed = sum(count for count, _ in tally.values())
+    if claimed:
+        reproduced, by_chance = tally["reproduced"]
+        yield Words(
+            f"**{_short_answer(reproduced, claimed)}.** The paper's tables claim {claimed} differences between the "
+            f"methods. Our runs reproduce {reproduced} of them; if ⊥Grad did nothing, they would reproduce "
+            f"{by_chance:.1f}. {tally['compatible'][0]} are compatible, and {tally['not reproduced'][0]} are not "
+            "reproduced."
+        )
+    if folder is not None:
+        yield ByHand("answer", "Not written yet.")
+
+
+def _short_answer(reproduced: int, claimed: int) -> str:
+    return "Yes" if reproduced == claimed else "Partly" if reproduced else "No"
+
+
+def _tallies(evidence: Evidence, of: Of, *, is_of_the_paper: bool) -> Iterator[Tally]:
+    for experiment in EXPERIMENTS.values():
+        answer = answer_of(experiment, evidence)
+        if answer is not None and experiment.is_of_the_paper == is_of_the_paper:
+            yield answer.tally(of)
+
+
+def _counts(evidence: Evidence, folder: str | None) -> Table:
+    """How many numbers and statements have which verdict, and how many would without an effect."""
     rows = []
+    of: Of
     for experiment in EXPERIMENTS.values():
         answer = answer_of(experiment, evidence)
         if answer is not None:
-            counts = Counter(answer.verdicts())
-            rows.append([experiment.title, *(str(counts[verdict] or "") for verdict in VERDICTS)])
-    yield Words("How many numbers got which verdict:")
-    yield table(("table", *VERDICTS), rows)
+            against = "" if experiment.is_of_the_paper else " against the table of WideResNet-28-10"
+            for of in ("differences", "means"):
+                title = f"{_link(experiment, folder)}{against}, {of}"
+                rows.append([title, *tally_cells(answer.tally(of))])
+    rows.append(["statements in words", *tally_cells(_of_statements(evidence))])
+    return table(("claims of", *VERDICTS), rows)
 
 
-def _when(evidence: Evidence) -> Iterator[Block]:
-    """What the records show of ⊥Grad, setting by setting, without a word more."""
-    lines: dict[tuple[str, str, str], str] = {}
-    for experiment in (each for each in EXPERIMENTS.values() if is_begun(each, evidence)):
-        for method in experiment.methods[1:]:
-            pair = evidence.pair(experiment, method)
-            if pair is not None:  # the first experiment of a setting that has the pair has the most seeds
-                rows = _rows_of(experiment, pair, evidence)
-                lines.setdefault((experiment.setting, *pair.methods), _in_short(experiment, method, pair, rows))
-    yield Items(tuple(lines.values()) or ("No records yet, so nothing can be said.",))
+def _of_statements(evidence: Evidence) -> Tally:
+    findings = [found for name in EXPERIMENTS for _, found in checked(evidence, name) if found is not None]
+    counts = Counter(found.verdict for found in findings)
+    return {
+        verdict: (counts[verdict], sum(found.without_effect.get(verdict, 0.0) for found in findings))
+        for verdict in VERDICTS
+    }
 
 
-def _rows_of(experiment: Experiment, pair: MethodPair, evidence: Evidence) -> list[str]:
-    """What the experiment's own table corrects over, so that the summary says what that table says."""
-    answer, usual = answer_of(experiment, evidence), shown("clean")
-    if answer is None or answer.pair is None or answer.pair.methods != pair.methods:
-        return usual
-    rows = [row.quantity for row in answer.section.rows]
-    return rows if {"clean.ece", "clean.top1_accuracy"} <= set(rows) else usual
+def _link(experiment: Experiment, folder: str | None) -> str:
+    return experiment.title if folder is None else f"[{experiment.title}]({folder}/{experiment.name}.md)"
 
 
-def _in_short(experiment: Experiment, method: str, pair: MethodPair, rows: list[str]) -> str:
-    """One method against the first, in a line."""
-    clean = differences_of(pair, rows)
-    ece, accuracy = clean["clean.ece"], clean["clean.top1_accuracy"]
-    return (
-        f"{experiment.title}, {name_of(experiment, method)} against {names_of(experiment)[0]}, {len(pair.seeds)} "
-        f"seeds: ECE {ece.baseline.mean:.3f} → {ece.candidate.mean:.3f} ({ece.verdict}), "
-        f"accuracy {accuracy.baseline.mean:.2f} → {accuracy.candidate.mean:.2f} % ({accuracy.verdict})."
+def _row(experiment: Experiment, evidence: Evidence, folder: str | None) -> list[str]:
+    """An experiment in a row: the difference of its one method, or which methods are better, worse or neither."""
+    link = _link(experiment, folder)
+    if experiment.in_other_precisions and not evidence.scale.has_one_precision:
+        seeds = [len(evidence.method(experiment, PAIR[0], setting=each)) for each in experiment.settings()]
+        return [link, f"{min(seeds)} to {max(seeds)}", precision_answer(experiment, evidence), "–"]
+    effects = effects_of(experiment, evidence)
+    if not effects:
+        return [link, "1", "–", "–"]
+    seeds = sorted({len(pair.seeds) for pair, _, _ in effects.values()})
+    count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    if len(effects) == 1:
+        ((title, (pair, ece, accuracy)),) = effects.items()
+        first = names_of(experiment)[0]
+        label = link if pair.methods == PAIR and first == "SGD" else f"{link}: {title} − {first}"
+        return [label, count, effect_text(ece, digits=3), effect_text(accuracy, digits=2)]
+    return [
+        link,
+        count,
+        _by_verdict({title: ece.verdict for title, (_, ece, _) in effects.items()}),
+        _by_verdict({title: accuracy.verdict for title, (_, _, accuracy) in effects.items()}),
+    ]
+
+
+def _by_verdict(verdicts: dict[str, str]) -> str:
+    """Which methods are better or worse, and how many are neither.
+
+    >>> _by_verdict({"a": "better", "b": "inconclusive", "c": "better"})
+    'better: a; c. inconclusive: 1 method'
+    """
+    parts = []
+    for verdict in ("better", "worse", "equivalent", "inconclusive"):
+        names = [name for name, each in verdicts.items() if each == verdict]
+        if names:
+            is_named = verdict in ("better", "worse")
+            count = f"{len(names)} method{'s' * (len(names) > 1)}"
+            parts.append(f"{verdict}: {'; '.join(names) if is_named else count}")
+    return ". ".join(parts)
+
+
+def _how(evidence: Evidence) -> str:
+    """The recipe, the statistics, the time, and what was not run."""
+    own = [each for each in EXPERIMENTS.values() if each.is_of_the_paper]
+    runs = {run["hash"]: run for each in own for run in evidence.runs(each)}  # experiments share runs
+    missing = [each.title for each in EXPERIMENTS.values() if not is_begun(each, evidence)]
+    text = (
+        "The recipe is the paper's, unless a page says otherwise. Runs of a seed share their images, initial weights "
+        "and batches, so differences are paired. Better and worse are significant after Holm's correction for the "
+        "rows of a table. Equivalent means that accuracy differs by less than one point. The paper's experiments took "
+        f"{minutes_of(runs.values()):.1f} minutes of GPU time for {len(runs)} runs. `make reproduce-check` fails if a "
+        "page differs from its records."
     )
+    return f"{text} Not run: {'; '.join(missing)}." if missing else text
 
 
 def expected_files(docs: Path) -> dict[Path, str]:
     """Every file that the records in a folder of documents make, with its text."""
-    blocks = contents(Evidence.of(Scale(), folder=docs / RECORDS), records=RECORDS, with_advice=True)
-    path = docs / NAME
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    pictures = {docs / FIGURES / block.name: block.svg for block in blocks if isinstance(block, Picture)}
-    return {path: as_markdown(blocks, figures=FIGURES, before=before), **pictures}
+    files = {}
+    for name, blocks in pages(Evidence.of(Scale(), folder=docs / RECORDS)).items():
+        path = docs / name
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        figures = Path(os.path.relpath(docs / FIGURES, path.parent)).as_posix()
+        files[path] = as_markdown(blocks, figures=figures, before=before)
+        files |= {docs / FIGURES / block.name: block.svg for block in blocks if isinstance(block, Picture)}
+    return files
 
 
 def differing(docs: Path) -> list[Path]:
-    """The files that are missing, differ, or are left over from records that are gone."""
+    """The files that are missing, differ, or have no records any more."""
     expected = expected_files(docs)
     wrong = [path for path, text in expected.items() if not path.exists() or path.read_bytes() != text.encode()]
-    return [*wrong, *(path for path in sorted((docs / FIGURES).glob("*.svg")) if path not in expected)]
+    return [*wrong, *sorted(_kept(docs) - expected.keys())]
 
 
 def write_documents(docs: Path) -> list[Path]:
-    """Write the document and its figures; remove figures that nothing makes any more."""
+    """Write the pages and their figures; remove those that no records make any more."""
     expected = expected_files(docs)
     for path, text in expected.items():
         write_text(path, text)
-    for path in differing(docs):
+    for path in _kept(docs) - expected.keys():
         path.unlink()
     return list(expected)
+
+
+def _kept(docs: Path) -> set[Path]:
+    """The pages and figures that are there."""
+    return {*(docs / FIGURES).glob("*.svg"), *(docs / PAGES).glob("*.md")}
 
 
 def write_reproduction(
@@ -203,14 +244,16 @@ def write_reproduction(
 ) -> list[Path]:
     """Write reproduction.html and .md about everything, tables/NAME.md of these experiments, and figures.
 
-    Files of records, if any, lie in the folder ``records``.
+    ``records`` is the folder of exported records, which the tables link to.
     """
-    blocks = contents(evidence, records=None if records is None else Path(os.path.relpath(records, folder)).as_posix())
+    blocks = contents(evidence)
     texts = {
         "reproduction.html": as_page(blocks),
         "reproduction.md": as_markdown(blocks, figures="figures"),
         **{f"figures/{block.name}": block.svg for block in blocks if isinstance(block, Picture)},
     }
+    link = None if records is None else Path(os.path.relpath(records, folder / "tables")).as_posix()
     for experiment in experiments:
-        texts[f"tables/{experiment.name}.md"] = as_markdown(part_of(experiment, evidence), figures="../figures")
+        part = part_of(experiment, evidence, records=link)
+        texts[f"tables/{experiment.name}.md"] = as_markdown(part, figures="../figures")
     return [write_text(folder / name, text) for name, text in texts.items()]

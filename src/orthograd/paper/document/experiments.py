@@ -1,85 +1,137 @@
-"""The part of the document that one experiment makes: numbers, statistics, words, figures, and where they are from."""
+"""The page of one experiment: the question, the answer, the paper's numbers beside ours, figures, and the runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import mean
 
+from ...lab.comparison.formats import caption
 from ...lab.comparison.pair import MethodPair
+from ...lab.jobs.bundles import bundle_path
 from ...lab.training.methods import METHODS
-from ..evidence import Evidence, values_of
+from ...statistics import Comparison
+from ..evidence import Evidence, minutes_of, values_of
 from ..plan import EXPERIMENTS, NETWORKS, PAIR, SETTINGS, Experiment
 from ..verdicts.claims import number_of, oddities_of, sections
-from ..verdicts.numbers import Answer, differences_of
+from ..verdicts.numbers import VERDICTS, Answer, differences_of
 from ..verdicts.statements import checked
-from .blocks import Block, Heading, Items, Picture, Words, table
+from .blocks import Block, Folded, Heading, Items, Picture, Words, folded, table
 from .figures import A_FEW, OVER_SEVERITY, methods_picture, reliability_picture, severity_picture
 from .precision import NAMES as PRECISIONS
-from .precision import precision_part
-from .readings import other_readings
-from .tables import differences_table, effects_table, means_table, runs_table, shown
+from .precision import precision_answer, precision_part
+from .tables import (
+    NONE,
+    difference_text,
+    differences_table,
+    effects_table,
+    means_table,
+    runs_table,
+    shown,
+    tally_cells,
+)
 
 RELIABILITY = ("table1", "extended", "wideresnet", "resnet50")
 SEVERITY: dict[str, tuple[str, ...]] = dict.fromkeys(("corruption", "wideresnet", "resnet50"), OVER_SEVERITY)
 SEVERITY |= {"extended": ("top1_accuracy", "loss", "ece")}
 
-IMAGES = ("clean", "shifted")
+IMAGES = {"clean": "clean images", "shifted": "corrupted images", "after_temperature": "after temperature scaling"}
+ANSWERED_ON = {"corruption": "shifted", "temperature": "after_temperature"}
+"""Experiments whose answer is not about clean images."""
 OWN_TOO: dict[str, tuple[str, ...]] = {
-    "corruption": IMAGES,
-    "extended": IMAGES,
+    "corruption": ("clean", "shifted"),
+    "extended": ("clean", "shifted"),
     "wideresnet": ("shifted",),
     "resnet50": ("shifted",),
 }
-"""Experiments of which the paper has too few numbers, or none, and on which images."""
+"""Experiments for which the paper has too few numbers, or none, and the images that they are shown on."""
+WITHOUT_EFFECT = "In parentheses: the mean count if both methods were the same."
 
 
-def part_of(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """Everything about one experiment."""
-    yield Heading(3, experiment.title)
-    yield Words(f"{experiment.question} {_state(experiment, evidence)}")
-    if experiment.in_other_precisions:
-        yield from precision_part(
-            experiment, evidence, {method: name_of(experiment, method) for method in experiment.methods}
-        )
+def part_of(experiment: Experiment, evidence: Evidence, *, records: str | None = None) -> Iterator[Block]:
+    """The page of an experiment; ``records`` is the folder of records, as a link from the page."""
+    yield Heading(1, experiment.title)
+    yield Words(experiment.question)
+    if not is_begun(experiment, evidence):
+        yield Words(f"No runs yet: 0 of {evidence.done(experiment)[1]}.")
         return
-    answer = answer_of(experiment, evidence)
-    if answer is not None:
-        yield from _numbers(experiment, answer)
-    yield from _words(experiment, evidence)
-    images = IMAGES if experiment.answers is None else OWN_TOO.get(experiment.name, ())
-    if is_begun(experiment, evidence) and images:
+    yield from _in_short(experiment, evidence)
+    if experiment.in_other_precisions:
+        names = {method: name_of(experiment, method) for method in experiment.methods}
+        yield from precision_part(experiment, evidence, names)
+    else:
+        yield from _the_paper(experiment, evidence)
+        images = ("clean", "shifted") if experiment.answers is None else OWN_TOO.get(experiment.name, ())
         yield from _own_tables(experiment, evidence, images)
-    yield from _underconfident(experiment, evidence)
-    if experiment.name == "temperature":
-        yield from _fitted_on_test(experiment, evidence)
-    yield from pictures_of(experiment, evidence)
+        if experiment.name == "temperature":
+            yield from _fitted_on_test(experiment, evidence)
+        yield from pictures_of(experiment, evidence)
+    yield Heading(2, "Runs")
+    yield Words(_state(experiment, evidence))
+    yield from _sources(experiment, evidence, records)
 
 
 def is_begun(experiment: Experiment, evidence: Evidence) -> bool:
-    """Whether it has runs of its own: SGD and ⊥Grad in the same setting may be there for another experiment."""
+    """True if it has its own runs: SGD and ⊥Grad in the same setting may belong to another experiment."""
     own = [method for method in experiment.methods if method not in PAIR] or experiment.methods
     return any(evidence.method(experiment, method) for method in own)
 
 
 def answer_of(experiment: Experiment, evidence: Evidence) -> Answer | None:
-    """The table of the paper with our pair of methods.
-
-    None for an experiment that the paper has no table of, or that holds one against it again and has no runs yet.
-    """
-    if experiment.answers is None or not (experiment.is_of_the_paper or is_begun(experiment, evidence)):
+    """The table of the paper with our pair of methods; None without such a table or without runs."""
+    if experiment.answers is None or not is_begun(experiment, evidence):
         return None
     return Answer(sections()[experiment.answers], evidence.pair(experiment), names_of(experiment))
 
 
 def name_of(experiment: Experiment, method: str) -> str:
-    """What people call a method; the one without anything has the name of its optimizer."""
+    """The name of a method; the baseline has the name of its optimizer."""
     usual = {"sgd": "SGD", "adamw": "AdamW"}[SETTINGS[experiment.setting].optimizer]
     return usual if method == "baseline" else METHODS[method].title
 
 
 def names_of(experiment: Experiment) -> tuple[str, str]:
-    """The first two methods, which the paper's tables are about."""
+    """The first two methods, which the paper's tables compare."""
     return name_of(experiment, experiment.methods[0]), name_of(experiment, experiment.methods[1])
+
+
+def effects_of(experiment: Experiment, evidence: Evidence) -> dict[str, tuple[MethodPair, Comparison, Comparison]]:
+    """ECE and accuracy of each method against the first, with its pair, by the method's title.
+
+    Holm's correction is over the rows of the experiment's own table, so that both have the same verdict.
+    """
+    images, answer, found = ANSWERED_ON.get(experiment.name, "clean"), answer_of(experiment, evidence), {}
+    ece, accuracy = (f"{images}.{metric}" for metric in ("ece", "top1_accuracy"))
+    for method in experiment.methods[1:]:
+        pair = evidence.pair(experiment, method)
+        rows = {} if pair is None else differences_of(pair, shown(images))
+        if answer is not None and pair is answer.pair and ece in answer.comparisons:
+            rows |= answer.comparisons
+        if pair is not None and ece in rows and accuracy in rows:
+            found[name_of(experiment, method)] = pair, rows[ece], rows[accuracy]
+    return found
+
+
+def effect_text(row: Comparison, *, digits: int, unit: str = "") -> str:
+    """A difference, its interval and its verdict."""
+    return f"{difference_text(row, digits)}{unit}, {row.verdict}"
+
+
+def _in_short(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    """The answer: each method against the first, in a line."""
+    if experiment.in_other_precisions and not evidence.scale.has_one_precision:
+        yield Words(precision_answer(experiment, evidence))
+        return
+    first, images = names_of(experiment)[0], ANSWERED_ON.get(experiment.name, "clean")
+    lines = [
+        f"**{title} − {first}**, {len(pair.seeds)} seeds: ECE ↓ {effect_text(ece, digits=3)}; accuracy ↑ "
+        f"{effect_text(accuracy, digits=2, unit=' points')}."
+        for title, (pair, ece, accuracy) in effects_of(experiment, evidence).items()
+    ]
+    if lines:
+        yield Words(f"On {IMAGES[images]}:" if images != "after_temperature" else "After temperature scaling:")
+        yield Items(tuple(lines))
+    yield from _underconfident(experiment, evidence)
 
 
 def pictures_of(experiment: Experiment, evidence: Evidence) -> Iterator[Picture]:
@@ -91,108 +143,80 @@ def pictures_of(experiment: Experiment, evidence: Evidence) -> Iterator[Picture]
     pictures = []
     if experiment.name in SEVERITY:
         pictures.append(severity_picture(f"{experiment.name}-severity", pair, names, SEVERITY[experiment.name]))
-    for kind in ("clean", "shifted") if experiment.name in RELIABILITY else ():
-        pictures.append(reliability_picture(f"{experiment.name}-reliability-{kind}", pair, names, kind))
+    for images in ("clean", "shifted") if experiment.name in RELIABILITY else ():
+        pictures.append(reliability_picture(f"{experiment.name}-reliability-{images}", pair, names, images))
     yield from (picture for picture in pictures if picture is not None)
 
 
-def _state(experiment: Experiment, evidence: Evidence) -> str:
-    done, planned = evidence.done(experiment)
-    config = evidence.scale.applied(experiment.setting)
-    network = NETWORKS.get(config.model, config.model)
-    if not done:
-        return f"**Still missing: none of its {planned} runs is there.**"
-    if not is_begun(experiment, evidence):
-        return f"**Still missing: of its {planned} runs only {done} are there, which other experiments need too.**"
-    whole = f"{planned} runs" if done == planned else f"**{done} of {planned} runs; the rest is still missing**"
-    epochs = f"{config.epochs} epochs" if config.epochs > 1 else "one epoch"
-    precision = "" if experiment.in_other_precisions or config.device == "cpu" else f", {PRECISIONS[config.precision]}"
-    about = f"{_alone(experiment, evidence)}{_made_on(experiment, evidence)}"
-    return f"{network}, {epochs}{precision}: {whole}, paired by seed{about}.{_left_out(experiment, evidence)}"
+def _the_paper(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    """The paper's statements and numbers with the verdicts on them."""
+    statements, answer = list(checked(evidence, experiment.name)), answer_of(experiment, evidence)
+    if not statements and answer is None:
+        return
+    yield Heading(2, "The paper's claims")
+    if answer is not None:
+        counts = [["differences", *tally_cells(answer.tally("differences"))]]
+        counts.append(["means", *tally_cells(answer.tally("means"))])
+        yield Words(WITHOUT_EFFECT)
+        yield table(("numbers", *VERDICTS), counts)
+    if statements:
+        yield table(
+            ("the paper, in our words", "our differences (95%)", "verdict", "reproduced if both were the same"),
+            (
+                [statement.words, found.reason, found.verdict, f"{found.without_effect.get('reproduced', 0.0):.0%}"]
+                if found is not None
+                else [statement.words, "–", NONE, "–"]
+                for statement, found in statements
+            ),
+        )
+    if answer is not None:
+        yield from _numbers(answer)
 
 
-def _left_out(experiment: Experiment, evidence: Evidence) -> str:
-    """Of the runs that others have in the same setting: a part of the seeds may look otherwise than all of them."""
-    parts = []
-    for method in experiment.methods:
-        own, known = len(evidence.method(experiment, method)), len(evidence.of_setting(experiment.setting, method))
-        if 0 < own < known:
-            parts.append(f"of {name_of(experiment, method)} {own} of {known} seeds")
-    return f" Seeds that only other experiments ask for are left out: here are {', '.join(parts)}." if parts else ""
-
-
-def _alone(experiment: Experiment, evidence: Evidence) -> str:
-    """Of the runs that have no partner, which tables of pairs leave out: a mean may look better or worse for it."""
-    first, *others = (
-        [run["config"]["seed"] for run in evidence.method(experiment, method)] for method in experiment.methods
-    )
-    seeds = {seed for method in others for seed in method}
-    alone = [f"{name_of(experiment, experiment.methods[0])}, seed {seed}" for seed in first if seed not in seeds]
-    for method, having in zip(experiment.methods[1:], others, strict=True):
-        alone += [f"{name_of(experiment, method)}, seed {seed}" for seed in having if seed not in first]
-    if not alone or experiment.in_other_precisions:
-        return ""
-    return f" (in no table of pairs, for want of a partner: {'; '.join(alone)})"
-
-
-def _made_on(experiment: Experiment, evidence: Evidence) -> str:
-    """Machines, versions, and whether corrupted images are the published ones or made here."""
-    runs = evidence.runs(experiment)
-    machines = {run["hardware"].get("gpu") or run["hardware"]["machine"] for run in runs}
-    versions = {f"torch {run['versions']['torch']}" for run in runs}
-    images = {f"{run['shifts']} corrupted images" for run in runs if run.get("shifts", "none") != "none"}
-    if experiment.in_other_precisions:
-        images.clear()  # compared on clean ones alone
-    return "".join(f", {word}" for word in (*sorted(machines), *sorted(versions), *sorted(images)))
-
-
-def _numbers(experiment: Experiment, answer: Answer) -> Iterator[Block]:
-    yield means_table(answer)
-    differences = differences_table(answer)
-    if differences is not None:
-        yield differences
-    if notes := oddities_of(answer.section.name):
-        yield Items(tuple(f"[{number_of(note)}] {note.reason}" for note in notes))
-    if experiment.name == "table1":
-        yield from other_readings(answer)
-
-
-def _words(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    rows = [
-        [statement.words, statement.rule, reason, verdict]
-        for statement, (verdict, reason) in checked(evidence, experiment.name)
-    ]
-    if rows:
-        yield table(("the paper, in our words", "checked by", "found", "verdict"), rows)
+def _numbers(answer: Answer) -> Iterator[Block]:
+    notes = tuple(f"[{number_of(note)}] {note.reason}" for note in oddities_of(answer.section.name))
+    printed = " The paper prints d with the other sign." if any(row.d for row in answer.section.rows) else ""
+    yield Words(caption(*answer.names) + printed)
+    yield from folded("All differences, ours beside the paper's", differences_table(answer))
+    if notes:
+        yield Items(notes)
+    yield Folded("All means, ours beside the paper's", (means_table(answer),))
 
 
 def _own_tables(experiment: Experiment, evidence: Evidence, images: Sequence[str]) -> Iterator[Block]:
-    """Every method beside the first, on clean images, corrupted ones or both; several of them in a picture, too."""
-    known = _by_title(experiment, evidence)
-    if (picture := methods_picture(f"{experiment.name}-methods", known, names_of(experiment)[0])) is not None:
-        yield picture
-    yield from _effects(known, ("method", names_of(experiment)[0], "this method"), "test images", images)
-    on_top = {
-        METHODS[method].title: evidence.pair(experiment, top, beside=method)
-        for method, top in experiment.on_top.items()
-    }
-    names = ("on top of", "without ⊥Grad", "with ⊥Grad")
-    words = "test images, methods with ⊥Grad on top beside the same without"
-    yield from _effects(_with_enough(on_top), names, words, images)
+    """Every method beside the first, on clean or corrupted images or both, and a figure of several methods."""
+    known, first = _by_title(experiment, evidence), names_of(experiment)[0]
+    if images and known:
+        yield Heading(2, "Our runs, metric by metric")
+        if (picture := methods_picture(f"{experiment.name}-methods", known, first)) is not None:
+            yield picture
+        column, second = ("", next(iter(known))) if len(known) == 1 else ("method", "method")
+        yield Words(
+            f"{caption(first, second)} Intervals are paired by seed. p, Holm is corrected for the rows of a method."
+        )
+        yield from _effects(known, (column, first, second), "", images)
+        on_top = {
+            METHODS[method].title: evidence.pair(experiment, top, beside=method)
+            for method, top in experiment.on_top.items()
+        }
+        yield from _effects(
+            _with_enough(on_top), ("on top of", "without ⊥Grad", "with ⊥Grad"), ", ⊥Grad on top of a method", images
+        )
     yield from _first_looks(experiment, evidence)
 
 
 def _effects(
     pairs: Mapping[str, MethodPair], names: tuple[str, str, str], words: str, images: Sequence[str]
 ) -> Iterator[Block]:
-    """A table for each kind of images, where there is anything; with seeds, where these differ."""
+    """A table for clean and for corrupted images, with the seeds where these differ between methods."""
     if len({len(pair.seeds) for pair in pairs.values()}) > 1:
         pairs = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in pairs.items()}
-    for kind in images:
-        cases = {title: differences_of(pair, shown(kind)) for title, pair in pairs.items()}
+    for where in images:
+        cases = {title: differences_of(pair, shown(where)) for title, pair in pairs.items()}
         if any(cases.values()):
-            yield Words(f"{'Clean' if kind == 'clean' else 'Corrupted'} {words}:")
-            yield effects_table(cases, names)
+            title = f"{IMAGES[where].capitalize()}{words}"
+            made = effects_table(cases, names)
+            yield from folded(title, made) if len(made.rows) > 12 else (Words(f"{title}:"), made)
 
 
 def _first_looks(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
@@ -204,51 +228,47 @@ def _first_looks(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
     few = [method for method in experiment.methods[1:] if METHODS[method].title not in enough and runs[method]]
     seeds = {run["config"]["seed"] for method in few for run in runs[method]}
     if few:
-        yield Words(
-            "Methods with fewer than three pairs so far, of which a test could say little, and others of their seeds:"
-        )
-        yield runs_table(
+        rows = (
             (f"{name_of(experiment, method)}, seed {run['config']['seed']}", run)
             for method, own in runs.items()
             for run in own
             if run["config"]["seed"] in seeds
         )
+        yield Folded("Methods with fewer than three pairs, run by run", (runs_table(rows),))
 
 
 def _by_title(experiment: Experiment, evidence: Evidence) -> dict[str, MethodPair]:
-    """The methods that can be compared with the first, by their titles."""
+    """The methods with enough seeds for a comparison with the first, by their titles."""
     return _with_enough({METHODS[method].title: evidence.pair(experiment, method) for method in experiment.methods[1:]})
 
 
 def _with_enough(pairs: Mapping[str, MethodPair | None]) -> dict[str, MethodPair]:
-    """Those of which a test can say something."""
     return {title: pair for title, pair in pairs.items() if pair is not None and len(pair.seeds) >= A_FEW}
 
 
 def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """The methods whose networks are underconfident, which ECE does not tell from overconfidence."""
-    for method in experiment.methods if is_begun(experiment, evidence) else ():
+    """The methods whose networks are underconfident in every run, which ECE does not tell from overconfidence."""
+    for method in experiment.methods:
         runs = evidence.method(experiment, method)
         confidence, accuracy = (values_of(runs, f"clean.{name}") for name in ("max_softmax", "top1_accuracy"))
         is_first = experiment is _first_with(experiment.setting, method)
         if len(runs) < 2 or not (is_first and confidence and accuracy):
             continue
-        if all(sure < right / 100 for sure, right in zip(confidence, accuracy, strict=True)):
-            claim, stress = f"{name_of(experiment, method)} is underconfident", "**" * (len(runs) >= A_FEW)
+        if all(stated < right / 100 for stated, right in zip(confidence, accuracy, strict=True)):
             yield Words(
-                f"{stress}{claim}{stress} on clean images: confidence {mean(confidence):.3f}, "
-                f"share of right answers {mean(accuracy) / 100:.3f}; the former is lower in each of the {len(runs)} "
-                "runs. ECE does not tell that from overconfidence."
+                f"**{name_of(experiment, method)} is underconfident** on clean images in each of {len(runs)} runs: "
+                f"confidence {mean(confidence):.3f}, accuracy {mean(accuracy) / 100:.3f}. ECE does not show the "
+                "direction."
             )
 
 
 def _first_with(setting: str, method: str) -> Experiment:
-    """Of the experiments that share these runs."""
+    """The first of the experiments that share these runs."""
     return next(each for each in EXPERIMENTS.values() if each.setting == setting and method in each.methods)
 
 
 def _fitted_on_test(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """Whether it matters which images the temperature was fitted on."""
+    """Temperatures fitted on held-out images beside those fitted on the test images."""
     rows = []
     for method in experiment.methods:
         done = evidence.method(experiment, method)
@@ -261,8 +281,74 @@ def _fitted_on_test(experiment: Experiment, evidence: Evidence) -> Iterator[Bloc
             ece = sum(fit["metrics"]["ece"] for fit in fits) / len(fits)
             images = "held-out" if where == "after_temperature" else "test"
             rows.append([name_of(experiment, method), images, f"{temperature:.4f}", f"{ece:.4f}"])
+    yield Heading(2, "Fitted on other images")
     yield Words(
-        "Temperatures are fitted on 5,000 training images that the seed did not learn from. Fitted on the test images "
-        "themselves, which nobody should do, they come out so:"
+        "Temperatures are fitted on 5,000 training images that the seed did not train on. The rows “test” are fitted "
+        "on the test images themselves, as a limit; do not do that in practice."
     )
-    yield table(("method", "fitted on", "temperature", "ECE after"), rows)
+    yield table(("method", "fitted on", "temperature", "ECE after ↓"), rows)
+
+
+def _state(experiment: Experiment, evidence: Evidence) -> str:
+    """Network, number of runs, machine, and the runs that no table has."""
+    done, planned = evidence.done(experiment)
+    config = evidence.scale.applied(experiment.setting)
+    network = NETWORKS.get(config.model, config.model)
+    epochs = f"{config.epochs} epochs" if config.epochs > 1 else "one epoch"
+    precision = "" if experiment.in_other_precisions or config.device == "cpu" else f", {PRECISIONS[config.precision]}"
+    count = f"{planned} runs" if done == planned else f"{done} of {planned} planned runs"
+    return (
+        f"{network}, {epochs}{precision}; {count}, paired by seed{_made_on(experiment, evidence)}."
+        f"{_left_out(experiment, evidence)}{_alone(experiment, evidence)}"
+    )
+
+
+def _left_out(experiment: Experiment, evidence: Evidence) -> str:
+    """Names the seeds of the same setting that only other experiments use."""
+    parts = []
+    for method in experiment.methods:
+        own, known = len(evidence.method(experiment, method)), len(evidence.of_setting(experiment.setting, method))
+        if 0 < own < known:
+            parts.append(f"{name_of(experiment, method)} {own} of {known}")
+    return f" Seeds used here: {', '.join(parts)}; other experiments use the rest." if parts else ""
+
+
+def _alone(experiment: Experiment, evidence: Evidence) -> str:
+    """Names the runs without a partner, which tables of pairs leave out."""
+    if experiment.in_other_precisions:
+        return ""
+    first, *others = (
+        [run["config"]["seed"] for run in evidence.method(experiment, method)] for method in experiment.methods
+    )
+    seeds = {seed for method in others for seed in method}
+    alone = [f"{name_of(experiment, experiment.methods[0])}, seed {seed}" for seed in first if seed not in seeds]
+    for method, having in zip(experiment.methods[1:], others, strict=True):
+        alone += [f"{name_of(experiment, method)}, seed {seed}" for seed in having if seed not in first]
+    return f" Without a partner, and in no table of pairs: {'; '.join(alone)}." if alone else ""
+
+
+def _made_on(experiment: Experiment, evidence: Evidence) -> str:
+    """Machines, versions, and the source of the corrupted images."""
+    runs = evidence.runs(experiment)
+    machines = {run["hardware"].get("gpu") or run["hardware"]["machine"] for run in runs}
+    versions = {f"torch {run['versions']['torch']}" for run in runs}
+    sources = {"made": "corrupted images made by this package", "official": "published CIFAR-10-C"}
+    images = {str(sources.get(run["shifts"], run["shifts"])) for run in runs if run.get("shifts", "none") != "none"}
+    if experiment.in_other_precisions:
+        images.clear()  # compared on clean images alone
+    return "".join(f", {word}" for word in (*sorted(machines), *sorted(versions), *sorted(images)))
+
+
+def _sources(experiment: Experiment, evidence: Evidence, records: str | None) -> Iterator[Block]:
+    """The command, its minutes, and links to the records."""
+    minutes = minutes_of(evidence.runs(experiment))
+    yield Words(f"`orthograd reproduce {experiment.name}` runs it again. Its runs took {minutes:.1f} minutes.")
+    links = [
+        f"[{method}{'' if setting == experiment.setting else f', {SETTINGS[setting].precision}'}]"
+        f"({bundle_path(Path(records), setting, method).as_posix()})"
+        for setting in experiment.settings(evidence.scale)
+        for method in experiment.methods
+        if records is not None and evidence.method(experiment, method, setting=setting)
+    ]
+    if links:
+        yield Words(f"Records: {', '.join(links)}.")

@@ -1,4 +1,4 @@
-"""The paper's figures, redrawn from records: files that show by themselves, on light ground and on dark."""
+"""The paper's figures, redrawn from records, for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OF_METHODS = ("clean.top1_accuracy", "clean.ece", "shifted.ece", "clean.max_logi
 COLUMNS, GAP, TITLE, LEGEND = 3, 16, 24, 34
 NAMES, ROW = 178, 24
 A_FEW = 3
-"""Seeds or runs, at least, that one may say something of."""
+"""The fewest seeds that are compared."""
 
 
 def severity_picture(name: str, pair: MethodPair, names: tuple[str, str], metrics: Sequence[str]) -> Picture | None:
@@ -49,36 +49,36 @@ def severity_picture(name: str, pair: MethodPair, names: tuple[str, str], metric
     ]
     if not panels:
         return None
-    shown = ", ".join(title for title, _ in panels)
+    shown = ", ".join(title.removesuffix(", %") for title, _ in panels)
     words = f"{shown} over the severity of corruption, {names[0]} and {names[1]}, means and ranges of {_seeds(pair)}"
     svg = _composed(panels, (FRAME.width, FRAME.height), legend=_legend(names))
     return Picture(f"{name}.svg", svg, words[0].upper() + words[1:])
 
 
-def reliability_picture(name: str, pair: MethodPair, names: tuple[str, str], kind: str) -> Picture | None:
+def reliability_picture(name: str, pair: MethodPair, names: tuple[str, str], images: str) -> Picture | None:
     """Reliability diagrams of both methods, averaged over the seeds; None where the records have no such images."""
-    curves = [curves_of(method, kind) for method in (pair.baseline, pair.candidate)]
+    curves = [curves_of(method, images) for method in (pair.baseline, pair.candidate)]
     known = [each for each in curves if each is not None]
     if len(known) < 2:
         return None
     highest = min(100.0, 108 * max(float(each.share.max()) for each in known))
-    images = {"clean": "clean images", "shifted": "corrupted images"}[kind]
+    title = {"clean": "clean images", "shifted": "corrupted images"}[images]
     panels = []
     for i, (diagram, method) in enumerate(zip(known, names, strict=True)):
         ece, accuracy, confidence = diagram.ece, diagram.top1_accuracy, diagram.mean_confidence
-        words = f"ECE {ece:.4f}, accuracy {accuracy:.2f} %, mean confidence {confidence:.4f}"
-        drawn = reliability_drawing(diagram, f"{name}-{i}", highest, title=f"{method}, {images}", words=words)
-        panels.append((f"{method}, {images}: ECE {ece:.3f}", drawn))
-    words = f"Reliability diagrams of {names[0]} and {names[1]} on {images}, means over {_seeds(pair)}"
-    if kind == "shifted":
-        words += "; ECE here is that of all of them together, tables have its mean over corruptions and severities"
+        words = f"ECE {ece:.4f}, accuracy {accuracy:.2f}%, mean confidence {confidence:.4f}"
+        drawn = reliability_drawing(diagram, f"{name}-{i}", highest, title=f"{method}, {title}", words=words)
+        panels.append((f"{method}, {title}: ECE {ece:.3f}", drawn))
+    words = f"Reliability diagrams of {names[0]} and {names[1]} on {title}, means over {_seeds(pair)}"
+    if images == "shifted":
+        words += ". ECE is over all images together; tables have its mean over corruptions and severities"
     return Picture(f"{name}.svg", _composed(panels, (DIAGRAM.width, DIAGRAM.height)), words)
 
 
 def scatter_picture(
     name: str, pair: MethodPair, names: tuple[str, str], across: str, metrics: Sequence[str]
 ) -> Picture:
-    """Metrics of clean images over another quantity, a mark for each run."""
+    """Metrics on clean images against another quantity, a mark for each run."""
     methods = (pair.baseline, pair.candidate)
     places = [values_of(method, across) for method in methods]
     x = around(chain(*places), *FRAME.x, may_be_logarithmic=True)
@@ -95,7 +95,7 @@ def scatter_picture(
         title = f"{TITLES[metric]} over {title_of(across)}"
         drawn = drawing(f"{name}-{metric}", FRAME, left_axis(FRAME, y), below, *marks, title=title, description=title)
         panels.append((TITLES[metric], drawn))
-    shown = ", ".join(title for title, _ in panels)
+    shown = ", ".join(title.removesuffix(", %") for title, _ in panels)
     words = (
         f"{shown} over {title_of(across)}, {names[0]} and {names[1]}, a mark for each run, {len(places[0])} per method"
     )
@@ -104,7 +104,7 @@ def scatter_picture(
 
 
 def training_picture(name: str, pairs: Mapping[str, MethodPair], names: tuple[str, str]) -> Picture:
-    """The training loss over epochs, a panel for each pair by its title."""
+    """The training loss over epochs, with a panel for each pair."""
     panels = []
     for i, (title, pair) in enumerate(pairs.items()):
         bands = [bands_of([run["losses"] for run in method]) for method in (pair.baseline, pair.candidate)]
@@ -117,7 +117,7 @@ def training_picture(name: str, pairs: Mapping[str, MethodPair], names: tuple[st
 
 
 def methods_picture(name: str, pairs: Mapping[str, MethodPair], usual: str) -> Picture | None:
-    """What each method changes, by the seeds that all have; None where there is too little for a picture."""
+    """Each method − the first, over the seeds that all have; None with too few methods or seeds."""
     seeds = set.intersection(*(set(pair.seeds) for pair in pairs.values())) if len(pairs) > 1 else set()
     if len(seeds) < A_FEW:
         return None
@@ -130,9 +130,8 @@ def methods_picture(name: str, pairs: Mapping[str, MethodPair], usual: str) -> P
         (_of_images(quantity), _changes(f"{name}-{quantity}", quantity, frame, effects, usual)) for quantity in shown
     ]
     words = (
-        f"What each method changes against {usual} ({'; '.join(map(_of_images, shown))}): mean difference and its 95 % "
-        f"paired interval, not corrected, on the {len(seeds)} seeds that all of them have. Left of the line is less "
-        f"than {usual}; differences in tables have the other sign"
+        f"Each method − {usual} ({'; '.join(map(_of_images, shown))}): mean difference and 95% paired interval, not "
+        f"corrected, on the {len(seeds)} seeds that all methods have"
     )
     return Picture(f"{name}.svg", _composed(panels, (frame.width, frame.height)), words)
 
@@ -145,24 +144,21 @@ def _of_images(quantity: str) -> str:
 def _changes(
     identity: str, quantity: str, frame: Frame, effects: Mapping[str, Mapping[str, Comparison]], usual: str
 ) -> Markup:
-    """A line for each method, from end to end of its interval, about a mark for the mean."""
+    """A line for each method: its interval, with a mark at the mean."""
     methods = {method: rows[quantity] for method, rows in effects.items()}
-    # Differences are first − second: turned round, left of zero is less than usual.
-    x = around([0.0, *(-end for each in methods.values() for end in (each.interval.low, each.interval.high))], *frame.x)
+    x = around([0.0, *(end for each in methods.values() for end in each.interval)], *frame.x)
     marks, changes = [], []
     for row, (method, each) in enumerate(methods.items()):
         y = frame.top + ROW * (row + 0.5)
         marks += [
             tag("text", method, x=frame.left - 8, y=y, dy="0.35em", class_="right"),
-            curve([(x(-each.interval.high), y), (x(-each.interval.low), y)], look="candidate"),
-            marker(x(-each.difference), y, look="candidate"),
+            curve([(x(each.interval.low), y), (x(each.interval.high), y)], look="candidate"),
+            marker(x(each.difference), y, look="candidate"),
         ]
-        changes.append(f"{method} {-each.difference:+.4g}")
+        changes.append(f"{method} {each.difference:+.4g}")
     zero = tag("line", class_="axis", x1=x(0), x2=x(0), y1=frame.y[1], y2=frame.y[0])
-    below = bottom_axis(
-        frame, ((x(value), typeset(text)) for value, text in x.ticks(3)), label=f"this method − {usual}"
-    )
-    title = f"{_of_images(quantity)}: what each method changes against {usual}"
+    below = bottom_axis(frame, ((x(value), typeset(text)) for value, text in x.ticks(3)), label=f"method − {usual}")
+    title = f"{_of_images(quantity)}: each method − {usual}"
     return drawing(identity, frame, zero, below, *marks, title=title, description=typeset("; ".join(changes)))
 
 

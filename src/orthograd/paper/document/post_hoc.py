@@ -1,4 +1,4 @@
-"""Post hoc: what was looked for after the results had been seen. Norms, training losses, and how seeds differ."""
+"""Post hoc analyses: weight norms, training losses, and the last epoch."""
 
 from __future__ import annotations
 
@@ -18,111 +18,118 @@ from ...lab.training.methods import METHODS
 from ...statistics import holm
 from ..evidence import Evidence, values_of
 from ..plan import EXPERIMENTS, FOLLOWED, PAIR, Experiment
-from ..verdicts.numbers import LEVEL, differences
-from .blocks import Block, Heading, Words, table
+from ..verdicts.numbers import differences
+from ..verdicts.rule import LEVEL
+from .blocks import Block, Heading, Words, folded, table
 from .experiments import name_of, names_of
 from .figures import scatter_picture, training_picture
 from .tables import difference_text, mean_text, p_texts
 
-KINDS = {
+LAYERS = {
     "head": "head",
-    "norm_weight": "batch-norm scales",
-    "norm_bias": "batch-norm shifts",
+    "norm_weight": "BatchNorm weights",
+    "norm_bias": "BatchNorm biases",
     "convolution": "convolutions",
 }
-STRETCHES = 10
-"""Of a training: by a constant rate the loss jumps from epoch to epoch, so means are compared."""
+PERIODS = 10
+"""Parts of training: with a constant learning rate the loss jumps from epoch to epoch, so means are compared."""
 ENOUGH = 10
-"""Runs of a method; fewer tell little of a correlation."""
+"""The fewest runs of a method for a correlation."""
 ACROSS = "training_loss"
 EVALUATED = {"top1_accuracy": "accuracy", "ece": "ECE", "max_softmax": "confidence"}
-"""Metrics that may go with it, and their names in a sentence."""
-SHOWN = EXPERIMENTS["table1"]
+"""Metrics that are correlated with it, and their names in a sentence."""
+DRAWN = EXPERIMENTS["table1"]
 """The experiment that is drawn."""
 
 
+def post_hoc_part(evidence: Evidence) -> Iterator[Block]:
+    """The page of all post hoc analyses; nothing without records for any of them."""
+    parts = [*norms_part(evidence), *losses_part(evidence), *last_epoch_part(evidence)]
+    if parts:
+        yield Heading(1, "Post hoc analyses")
+        yield Words("These analyses are post hoc: they were chosen after the results were known. None has a verdict.")
+        yield from parts
+
+
 def norms_part(evidence: Evidence) -> Iterator[Block]:
-    """A table over all settings of our networks in which both methods have two seeds or more."""
+    """Weight norms in all settings of our networks in which both methods have two seeds or more."""
     pairs = _pairs(evidence, _have_parameters)
     if not pairs:
         return
-    yield Heading(3, "What ends up shorter")
+    yield Heading(2, "Weight norms")
     yield Words(
-        "The length of all parameters of a kind together, ‖w‖, before training and at its end, means ± SD over seeds. "
-        "A head that is half as long gives logits half as large, were all else the same; the length of a convolution "
-        "that a batch norm follows, as all do in ResNet-18, changes nothing that the network says. Differences are "
-        "paired; p corrected by Holm's rule for the rows of each pair of records. Looked for after the results had "
-        "been seen."
+        "Norm ‖w‖ of all parameters of a layer type together, before and after training, mean ± SD over seeds. Logits "
+        "are proportional to the norm of the head. The norm of a convolution before a BatchNorm does not change the "
+        "network's output. Differences are with ⊥Grad − without, paired; p is corrected by Holm's rule for the four "
+        "rows of a setting."
     )
     methods = "without ⊥Grad", "with ⊥Grad"
-    header = ("records", "‖w‖ of", "before", *methods, "ratio", "difference (95 %)", "p, Holm", "with it is")
-    yield table(header, (row for (setting, _), pair in pairs.items() for row in _rows(setting, pair)))
+    header = ("records", "layer type", "before", *methods, "ratio", "difference (95%)", "p, Holm", "with ⊥Grad it is")
+    rows = (row for (setting, _), pair in pairs.items() for row in _rows(setting, pair))
+    yield from folded("Weight norms before and after training", table(header, rows))
 
 
 def _have_parameters(runs: Sequence[Record]) -> bool:
-    """Whether every run tells of its parameters, and they are those of a network of ours."""
-    return all(run.get("diagnosis") and _kinds(run) for run in runs)
+    """True if every run has the norms of its parameters, in one of our networks."""
+    return all(run.get("diagnosis") and _layer_types(run) for run in runs)
 
 
 def _rows(setting: str, pair: MethodPair) -> Iterator[list[str]]:
     methods, usual = (pair.baseline, pair.candidate), pair.methods[0]
     case = f"`{setting}`" if usual == PAIR[0] else f"`{setting}`, {METHODS[usual].title}"
-    ends = {kind: tuple([norm_of(run, kind, "end") for run in method] for method in methods) for kind in KINDS}
-    rows = differences({kind: (first, second) for kind, (first, second) in ends.items() if any(first)}, margins={})
-    for kind, row in rows.items():
+    ends = {layer: tuple([norm_of(run, layer, "end") for run in method] for method in methods) for layer in LAYERS}
+    rows = differences({layer: (first, second) for layer, (first, second) in ends.items() if any(first)}, margins={})
+    for layer, row in rows.items():
         yield [
             f"{case}, {len(pair.seeds)} seeds",
-            KINDS[kind],
-            f"{fmean(norm_of(run, kind, 'start') for run in pair.baseline):.3f}",
+            LAYERS[layer],
+            f"{fmean(norm_of(run, layer, 'start') for run in pair.baseline):.3f}",
             mean_text(row.baseline, 3),
             mean_text(row.candidate, 3),
             f"{row.candidate.mean / row.baseline.mean:.3f}",
             difference_text(row, 3),
             p_texts(row)[1],
-            {"lower": "shorter", "higher": "longer"}.get(row.verdict, row.verdict),
+            row.verdict,
         ]
 
 
-def norm_of(run: Record, kind: str, when: str) -> float:
-    """The norm of all parameters of a kind together, at the "start" of training or at its "end"."""
-    parameters, kinds = run["diagnosis"]["parameters"], _kinds(run)
-    return math.sqrt(sum(parameters[name][when]["norm"] ** 2 for name in parameters if kinds.get(name) == kind))
+def norm_of(run: Record, layer_type: str, when: str) -> float:
+    """The norm of all parameters of a layer type together, at the "start" or the "end" of training."""
+    parameters, types = run["diagnosis"]["parameters"], _layer_types(run)
+    return math.sqrt(sum(parameters[name][when]["norm"] ** 2 for name in parameters if types.get(name) == layer_type))
 
 
-def _kinds(run: Record) -> Mapping[str, str]:
+def _layer_types(run: Record) -> Mapping[str, str]:
     return layer_types_of(run["config"]["model"])
 
 
 def losses_part(evidence: Evidence) -> Iterator[Block]:
-    """A picture and a table of all settings in which both methods have two seeds or more, and epochs enough."""
+    """Training losses in all settings in which both methods have two seeds or more, and ten epochs or more."""
     pairs = _pairs(evidence, _have_enough_epochs)
     if not pairs:
         return
-    yield Heading(3, "Does the training loss rise again?")
+    yield Heading(2, "Training loss")
     yield Words(
-        "The training loss as the mean over each tenth of the epochs: the lowest tenth, which one that is, the last "
-        "tenth, and how many times the lowest it is; medians (ranges) over runs. Where it rises far with ⊥Grad and not "
-        "without, the network unlearns what it knew. If that is weight decay, which goes on shortening what no "
-        "gradient may lengthen, it should not rise where only convolutions decay. Looked for after the results had "
-        "been seen."
+        "Mean training loss over each tenth of the epochs: the lowest tenth, its number, the last tenth, and the ratio "
+        "of the two; medians (ranges) over runs. With ⊥Grad and weight decay, the loss can rise again in long "
+        "training. A ratio near 1 with decay on convolutions only points to weight decay as the cause."
     )
     experiments = {case: _first_with(*case, evidence) for case in pairs}
     shown = {each.title: pairs[case] for case, each in experiments.items() if case[0] == each.setting}
     yield training_picture("training-losses", shown, ("without ⊥Grad", "with ⊥Grad"))
-    yield table(
-        ("records", "runs", "lowest tenth", "number", "last tenth", "times the lowest"),
-        (
-            [f"`{setting}`, {name_of(experiments[setting, methods], method)}", str(len(runs)), *_cells(runs)]
-            for (setting, methods), pair in pairs.items()
-            for method, runs in zip(methods, (pair.baseline, pair.candidate), strict=True)
-        ),
+    rows = (
+        [f"`{setting}`, {name_of(experiments[setting, methods], method)}", str(len(runs)), *_cells(runs)]
+        for (setting, methods), pair in pairs.items()
+        for method, runs in zip(methods, (pair.baseline, pair.candidate), strict=True)
     )
+    header = ("records", "runs", "lowest tenth", "its number", "last tenth", "last / lowest")
+    yield from folded("Training loss, lowest and last tenth", table(header, rows))
 
 
 def _have_enough_epochs(runs: Sequence[Record]) -> bool:
-    """Whether all runs have the same number of epochs, and ten of them or more."""
+    """True if all runs have the same number of epochs, ten or more."""
     lengths = {len(run["losses"]) for run in runs}
-    return len(lengths) == 1 and min(lengths) >= STRETCHES
+    return len(lengths) == 1 and min(lengths) >= PERIODS
 
 
 def _first_with(setting: str, methods: tuple[str, str], evidence: Evidence) -> Experiment:
@@ -136,7 +143,7 @@ def stretches_of(losses: Sequence[float]) -> list[float]:
     >>> stretches_of([4.0, 2.0] * 10)[:2]
     [3.0, 3.0]
     """
-    ends = [len(losses) * i // STRETCHES for i in range(STRETCHES + 1)]
+    ends = [len(losses) * i // PERIODS for i in range(PERIODS + 1)]
     return [fmean(losses[first:end]) for first, end in pairwise(ends)]
 
 
@@ -156,7 +163,7 @@ def _range(values: Sequence[float], form: str) -> str:
 
 
 def last_epoch_part(evidence: Evidence) -> Iterator[Block]:
-    """Correlations over the runs of every method that has enough of them, and one experiment as a picture."""
+    """Correlations over the runs of every method that has enough of them, and a figure of one experiment."""
     methods = dict(_methods(evidence))
     tests = {
         (name, metric): stats.spearmanr(values_of(runs, ACROSS), values_of(runs, f"clean.{metric}"))
@@ -167,42 +174,38 @@ def last_epoch_part(evidence: Evidence) -> Iterator[Block]:
         return
     corrected = dict(zip(tests, holm([float(test.pvalue) for test in tests.values()]), strict=True))
     cells = {key: typeset(f"{test.statistic:+.2f} ({corrected[key]:.2g})") for key, test in tests.items()}
-    yield Heading(3, "Do seeds differ by their last epoch?")
-    yield Words(
-        "The paper's recipe never lowers the learning rate, so the training loss jumps from epoch to epoch until the "
-        "end, and a run is evaluated wherever its last epoch left it. Spearman's rank correlation ϱ, over the runs of "
-        "a method, of that epoch's training loss with what is measured on clean test images; methods with "
-        f"{ENOUGH} runs or "
-        "more; p corrected by Holm's rule for the whole table. Nothing is adjusted by it anywhere on this page, for "
-        "⊥Grad may change the training loss too. Looked for after the results had been seen."
-    )
-    yield table(
-        (
-            "records",
-            "runs",
-            "training loss, last epoch: median (range)",
-            *(f"{TITLES[metric]}: ϱ (p)" for metric in EVALUATED),
-        ),
-        (
-            [
-                f"`{name}`",
-                str(len(runs)),
-                _range(values_of(runs, ACROSS), ".3f"),
-                *(cells[name, metric] for metric in EVALUATED),
-            ]
-            for name, runs in methods.items()
-        ),
-    )
     shown = {metric: sum(corrected[name, metric] < LEVEL for name in methods) for metric in EVALUATED}
     counts = ", ".join(f"with {EVALUATED[metric]} in {count}" for metric, count in shown.items())
-    yield Words(f"Of the {len(methods)} methods, the last training loss goes together (p < {LEVEL}) {counts}.")
-    pair = evidence.pair(SHOWN)
-    if pair is not None and {f"{SHOWN.setting}-{method}" for method in pair.methods} <= set(methods):
-        yield scatter_picture(f"{SHOWN.name}-last-epoch", pair, names_of(SHOWN), ACROSS, tuple(EVALUATED))
+    yield Heading(2, "The last epoch")
+    yield Words(
+        f"The training loss of the last epoch correlates (p < {LEVEL}) {counts} of {len(methods)} methods. The paper's "
+        "recipe never lowers the learning rate, so the loss jumps from epoch to epoch until the end. The table has "
+        f"Spearman's ϱ over the runs of a method, on clean images, for methods with {ENOUGH} runs or more. p is "
+        "corrected by Holm's rule for the whole table. No other page is adjusted for it."
+    )
+    header = (
+        "records",
+        "runs",
+        "training loss, last epoch: median (range)",
+        *(f"{TITLES[metric]}: ϱ (p)" for metric in EVALUATED),
+    )
+    rows = (
+        [
+            f"`{name}`",
+            str(len(runs)),
+            _range(values_of(runs, ACROSS), ".3f"),
+            *(cells[name, metric] for metric in EVALUATED),
+        ]
+        for name, runs in methods.items()
+    )
+    yield from folded("Correlations with the training loss of the last epoch", table(header, rows))
+    pair = evidence.pair(DRAWN)
+    if pair is not None and {f"{DRAWN.setting}-{method}" for method in pair.methods} <= set(methods):
+        yield scatter_picture(f"{DRAWN.name}-last-epoch", pair, names_of(DRAWN), ACROSS, tuple(EVALUATED))
 
 
 def _methods(evidence: Evidence) -> Iterator[tuple[str, tuple[Record, ...]]]:
-    """Those with enough runs, by the names of their records; none where a number is the same in all runs."""
+    """The methods with enough runs and varying numbers, by the names of their records."""
     for setting, method in product(evidence.settings(), METHODS):
         runs = tuple(evidence.of_setting(setting, method))
         known = [values_of(runs, name) for name in (ACROSS, *(f"clean.{metric}" for metric in EVALUATED))]
@@ -213,7 +216,7 @@ def _methods(evidence: Evidence) -> Iterator[tuple[str, tuple[Record, ...]]]:
 def _pairs(
     evidence: Evidence, are_fit: Callable[[Sequence[Record]], bool]
 ) -> dict[tuple[str, tuple[str, str]], MethodPair]:
-    """By setting and methods, with and without ⊥Grad: the pairs of two seeds or more whose runs are fit for it."""
+    """Pairs of two seeds or more, without and with ⊥Grad, whose runs pass ``are_fit``, by setting and methods."""
     pairs = {}
     for setting, methods in product(evidence.settings(), FOLLOWED):
         runs = [run for method in methods for run in evidence.of_setting(setting, method)]

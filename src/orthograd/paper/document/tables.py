@@ -1,21 +1,22 @@
-"""Tables: the paper's numbers beside ours, what one method changes against another, and single runs."""
+"""Tables: the paper's numbers beside ours, differences between methods, and single runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from ...calibration import CONVENTIONS
-from ...lab.comparison.formats import TITLES
+from ...lab.comparison.formats import ARROWS, metric_title
 from ...lab.comparison.page.tables import typeset
 from ...lab.comparison.records import Record
 from ...statistics import Comparison
 from ...statistics.samples import Moments
 from ..evidence import title_of, value_of
 from ..verdicts.claims import Part, Row, number_of
-from ..verdicts.numbers import Answer, printed_effect
+from ..verdicts.numbers import VERDICTS, Answer, Tally
 from .blocks import Table, table
 
 SHOWN = ("top1_accuracy", "loss", "ece", "entropy", "max_logit")
+NONE = "no runs"
 
 
 def shown(images: str) -> list[str]:
@@ -23,15 +24,35 @@ def shown(images: str) -> list[str]:
     return [f"{images}.{metric}" for metric in SHOWN]
 
 
+def arrowed(quantity: str) -> str:
+    """The name of a quantity, with an arrow in its good direction.
+
+    >>> arrowed("clean.ece"), arrowed("severity_3.top1_accuracy"), arrowed("clean.entropy")
+    ('ECE ↓', 'accuracy, %, severity 3 ↑', 'entropy')
+    """
+    metric = quantity.rpartition(".")[2].removesuffix("_mean")
+    return title_of(quantity) + (ARROWS[CONVENTIONS[metric].better] if metric in CONVENTIONS else "")
+
+
 def mean_text(moments: Moments, digits: int) -> str:
-    """x̄ ± s, over seeds."""
+    """x̄ ± s over seeds."""
     return f"{moments.mean:.{digits}f} ± {moments.sd:.{digits}f}"
 
 
 def difference_text(row: Comparison, digits: int) -> str:
     """The paired difference and its interval."""
     low, high = row.interval
-    return typeset(f"{row.difference:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})")
+    return f"{signed(row.difference, digits)} ({signed(low, digits)} to {signed(high, digits)})"
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign; zero has none.
+
+    >>> signed(-0.0123, 2), signed(-0.0003, 3)
+    ('−0.01', '0.000')
+    """
+    text = f"{value:+.{digits}f}"
+    return typeset(text) if float(text) else text[1:]
 
 
 def p_texts(row: Comparison) -> list[str]:
@@ -39,11 +60,15 @@ def p_texts(row: Comparison) -> list[str]:
     return [typeset(f"{row.p:.2g}"), typeset(f"{row.corrected_p:.2g}")]
 
 
+def tally_cells(tally: Tally) -> list[str]:
+    """For each verdict its count, and in parentheses the mean count if the method did nothing."""
+    return [f"{tally[verdict][0]} ({tally[verdict][1]:.1f})" for verdict in VERDICTS]
+
+
 def means_table(answer: Answer) -> Table:
-    """Every mean that the paper prints: theirs, ours, where theirs should lie, and the verdict."""
+    """Every mean that the paper prints: theirs, ours, the range for theirs, and the verdict."""
     seeds = answer.section.seeds
-    expected = f"expected of {seeds} seeds" if seeds > 1 else "expected of one seed"
-    header = ("what", "method", "paper", "ours ± SD over seeds", f"{expected}, 95 %", "verdict")
+    header = ("metric", "method", "paper", "ours ± SD", f"95% range, {seeds} seed{'s' * (seeds > 1)}", "verdict")
     return table(header, (cells for row in answer.section.rows for cells in _mean_rows(answer, row)))
 
 
@@ -52,63 +77,58 @@ def _mean_rows(answer: Answer, row: Row) -> Iterator[list[str]]:
     parts: tuple[Part, Part] = ("baseline", "candidate")
     moments = (None, None) if ours is None else (ours.baseline, ours.candidate)
     for part, name, printed, own in zip(parts, answer.names, (row.baseline, row.candidate), moments, strict=True):
-        assessed, digits = answer.mean(row, printed), printed.digits + 1
-        yield [
-            title_of(row.quantity),
-            name,
-            f"{printed}{_marks(answer, row, part)}",
-            "–" if own is None else mean_text(own, digits),
-            "–"
-            if assessed.expected is None
-            else typeset(" to ".join(f"{end:.{digits}f}" for end in assessed.expected)),
-            assessed.verdict,
-        ]
+        digits, estimate = printed.digits + 1, answer.estimate(row, part)
+        cells = [arrowed(row.quantity), name, f"{printed}{_marks(answer, row, part)}"]
+        if own is None or estimate is None:
+            yield [*cells, "–", "–", NONE]
+        else:
+            low, high = estimate.expected(answer.section.seeds, printed.rounding)
+            expected = typeset(f"{low:.{digits}f} to {high:.{digits}f}")
+            yield [*cells, mean_text(own, digits), expected, answer.verdict(row, part) or NONE]
 
 
-def differences_table(answer: Answer) -> Table | None:
-    """Of every quantity: the paper's statistics, the same of ours, and ours paired and corrected."""
-    rows = answer.section.rows
-    if not answer.comparisons and all(printed_effect(row, answer.section.seeds) is None for row in rows):
-        return None
+def differences_table(answer: Answer) -> Table:
+    """Every difference: the paper's, ours, and the verdict on the paper's."""
+    difference = f"{answer.names[1]} − {answer.names[0]}"
+    has_statistics = any(row.d or row.p for row in answer.section.rows)
     header = (
-        "what",
-        "paper: d (95 %)",
-        "paper: p",
-        "ours: d (95 %)",
-        "ours: p, independent",
-        "paired difference (95%)",
-        "p, paired",
+        "metric",
+        f"paper: {difference}",
+        *(("paper: d (95%)", "paper: p") if has_statistics else ()),
+        "ours (95%)",
+        "ours: d (95%)",
+        "p",
         "p, Holm",
-        "ours says",
-        "the paper's effect",
+        f"{answer.names[1]} is",
+        "the paper's claim",
     )
-    return table(header, (_difference_row(answer, row) for row in rows))
+    return table(header, (_difference_row(answer, row, has_statistics) for row in answer.section.rows))
 
 
-def _difference_row(answer: Answer, row: Row) -> list[str]:
-    effect = answer.effect(row)
-    verdict: str = "the paper gives none" if effect is None else effect.verdict
-    decided = [oddity for oddity in answer.oddities(row) if not oddity.is_remark]
-    if decided:
-        verdict += f"; its {' and '.join(oddity.part for oddity in decided)} cannot mean what it says"
-    interval = f" ({row.interval[0]} to {row.interval[1]})" if row.interval else ""
-    return [
-        title_of(row.quantity),
-        typeset(f"{row.d}{interval}") + _marks(answer, row, "interval") if row.d else "–",
-        typeset(str(row.p)) + _marks(answer, row, "p") if row.p else "–",
-        *_ours(answer.comparisons.get(row.quantity), digits=max(row.baseline.digits, 2) + 1),
-        verdict,
-    ]
+def _difference_row(answer: Answer, row: Row, has_statistics: bool) -> list[str]:
+    digits = max(row.baseline.digits, row.candidate.digits)
+    cells = [arrowed(row.quantity), signed(row.candidate.value - row.baseline.value, digits)]
+    if has_statistics:
+        interval = f" ({row.interval[0]} to {row.interval[1]})" if row.interval else ""
+        cells.append(typeset(f"{row.d}{interval}") + _marks(answer, row, "interval") if row.d else "–")
+        cells.append(typeset(str(row.p)) + _marks(answer, row, "p") if row.p else "–")
+    return [*cells, *_ours(answer.comparisons.get(row.quantity), digits=max(digits, 2) + 1), _verdict(answer, row)]
+
+
+def _verdict(answer: Answer, row: Row) -> str:
+    """The verdict on the difference, and on a printed interval or p that contradicts it."""
+    verdict: str = answer.verdict(row, "difference") or NONE
+    odd = [oddity.part for oddity in answer.oddities(row) if not oddity.is_remark]
+    return f"{verdict}; its {' and '.join(odd)} contradicted by its own numbers" if odd else verdict
 
 
 def _ours(row: Comparison | None, *, digits: int) -> list[str]:
     if row is None or row.cohens_d.normal is None:
-        return ["–"] * 6
+        return ["–"] * 5
     low, high = row.cohens_d.normal
     return [
-        typeset(f"{row.cohens_d.value:+.2f} ({low:+.2f} to {high:+.2f})"),
-        typeset(f"{row.student_test.p:.2g}"),
         difference_text(row, digits),
+        f"{signed(row.cohens_d.value, 2)} ({signed(low, 2)} to {signed(high, 2)})",
         *p_texts(row),
         row.verdict,
     ]
@@ -122,30 +142,32 @@ def _marks(answer: Answer, row: Row, part: Part) -> str:
 def effects_table(cases: Mapping[str, Mapping[str, Comparison]], names: tuple[str, str, str]) -> Table:
     """A row for each case and metric: means of two methods, paired difference, p, verdict.
 
-    The names are those of what a case is, and of the two methods.
+    ``names`` are the title of the first column, or "" for none, and the two methods.
     """
     case, first, second = names
-    header = (case, "metric", first, second, "difference (95 %)", "d", "p, paired", "p, Holm", f"{second} is")
-    return table(header, (_effect_row(name, *item) for name, rows in cases.items() for item in rows.items()))
+    header = ("metric", first, second, f"{second} − {first} (95%)", "d", "p", "p, Holm", f"{second} is")
+    if not case:
+        return table(header, (_effect_row(*item) for rows in cases.values() for item in rows.items()))
+    rows = ([name, *_effect_row(*item)] for name, rows in cases.items() for item in rows.items())
+    return table((case, *header), rows)
 
 
-def _effect_row(name: str, quantity: str, row: Comparison) -> list[str]:
+def _effect_row(quantity: str, row: Comparison) -> list[str]:
     metric = quantity.rpartition(".")[2]
     digits = CONVENTIONS[metric].digits
     return [
-        name,
-        TITLES[metric],
+        metric_title(metric),
         mean_text(row.baseline, digits),
         mean_text(row.candidate, digits),
         difference_text(row, digits),
-        typeset(f"{row.cohens_d.value:+.2f}"),
+        signed(row.cohens_d.value, 2),
         *p_texts(row),
         row.verdict,
     ]
 
 
 def runs_table(runs: Iterable[tuple[str, Record]]) -> Table:
-    """A row for each run, by its name: what it came to, on clean images and on corrupted ones."""
+    """A row for each run, by its name: its metrics on clean and on corrupted images."""
     quantities = [*shown("clean"), *shown("shifted")]
     return table(("run", *map(title_of, quantities)), ([name, *_values(run, quantities)] for name, run in runs))
 

@@ -1,4 +1,4 @@
-"""The decision-boundary theorem: steps along the gradient of stationary networks, and random ones as long."""
+"""The decision-boundary theorem: steps along the gradient of stationary networks, and random steps of that size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 from ...projection import orthogonal_component, orthogonal_gradient, radial_component
 from .statement import Demonstration, Statement
 
-TITLE = "The decision-boundary theorem: what a gradient step changes at a stationary point"
-LENGTHS = (0.01, 0.03, 0.1, 0.3)
-"""Of the steps, as shares of ‖θ‖."""
+TITLE = "The decision-boundary theorem: gradient steps at a stationary point"
+SIZES = (0.01, 0.03, 0.1, 0.3)
+"""Step sizes, as shares of ‖θ‖."""
 SIDE, DRAWS, SCALE = 80, 8, 1.5
 STEPS = 3000
 WIDTH, CLASSES, SEEDS = 4, 3, 6
@@ -23,7 +23,7 @@ Model = Callable[[Weights, Tensor], Tensor]
 
 
 def points(samples: int = 90, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Points around three centers, overlapping so that no network fits them all, and which center each belongs to."""
+    """Points around three centers, overlapping so that no network fits them all, and the center of each."""
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(samples) % CLASSES
     centers = torch.tensor([[0, 1.2], [1.1, -0.7], [-1.1, -0.7]], dtype=torch.float64)
@@ -48,8 +48,8 @@ def biased(weights: Weights, inputs: Tensor) -> Tensor:
 def normalized(weights: Weights, inputs: Tensor) -> Tensor:
     """f(x) = W₂ σ(γ BN(W₁ (x, 1)) + β), with the mean and variance of the inputs given."""
     hidden = with_one(inputs) @ weights[0].mT
-    centerd = hidden - hidden.mean(-2, keepdim=True)
-    scaled = centerd / (hidden.var(-2, keepdim=True, unbiased=False) + 1e-5).sqrt()
+    centered = hidden - hidden.mean(-2, keepdim=True)
+    scaled = centered / (hidden.var(-2, keepdim=True, unbiased=False) + 1e-5).sqrt()
     return activation(scaled * weights[2][:, None] + weights[3][:, None]) @ weights[1].mT
 
 
@@ -69,7 +69,7 @@ MODELS: dict[str, tuple[Model, tuple[tuple[int, ...], ...]]] = {
 
 
 def activation(hidden: Tensor) -> Tensor:
-    """σ(z) = max(z, 0)²: positively homogeneous like a ReLU, and its slope is continuous."""
+    """σ(z) = max(z, 0)²: positively homogeneous like a ReLU, and its derivative is continuous."""
     return hidden.relu() ** 2
 
 
@@ -80,7 +80,7 @@ def with_one(inputs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Trained:
-    """A network of each seed, where ⊥Grad left it."""
+    """The networks of all seeds after ⊥Grad."""
 
     model: Model
     weights: Weights
@@ -90,9 +90,9 @@ class Trained:
 
 
 def trained(name: str, *, steps: int, seeds: int = SEEDS) -> Trained:
-    """Layer-wise ⊥Grad without renormalisation; each seed has its own rate, found by backtracking.
+    """Layer-wise ⊥Grad without renormalization; each seed has its own rate, by backtracking.
 
-    A step that lowers the loss by less than ½η‖g⊥‖² is not taken, and its rate halved; others raise it by 2 %.
+    A step that lowers the loss by less than ½η‖g⊥‖² is not taken, and its rate halved; others raise it by 2%.
     """
     model, shapes = MODELS[name]
     inputs, labels = points()
@@ -137,15 +137,15 @@ def boundary(steps: int = STEPS) -> Demonstration:
     networks = {name: trained(name, steps=steps if name == "homogeneous" else steps // 3) for name in MODELS}
     curves = {
         name: {
-            "gradient": [float(changed_along_gradient(net, size).mean()) for size in LENGTHS],
-            "rescaling": [float(changed_by_rescaling(net, size).mean()) for size in LENGTHS],
-            "random": [float(changed_at_random(net, size).mean()) for size in LENGTHS],
+            "gradient": [float(changed_along_gradient(net, size).mean()) for size in SIZES],
+            "rescaling": [float(changed_by_rescaling(net, size).mean()) for size in SIZES],
+            "random": [float(changed_at_random(net, size).mean()) for size in SIZES],
             "defect": float(defects(net).mean()),
             "sines": net.sines.tolist(),
         }
         for name, net in networks.items()
     }
-    maps = {"lengths": list(LENGTHS), "map": _map(networks["homogeneous"])}
+    maps = {"lengths": list(SIZES), "map": _map(networks["homogeneous"])}
     return Demonstration("boundary", TITLE, (*_of_networks(networks), *_of_maximum()), {"networks": curves, **maps})
 
 
@@ -164,24 +164,24 @@ def changed(net: Trained, directions: Weights, size: float) -> Tensor:
 
 
 def moved(net: Trained, directions: Weights, size: float) -> Weights:
-    """The weights after a step against the directions, as long as this share of ‖θ‖."""
+    """The weights after a step against the directions, with the norm of this share of ‖θ‖."""
     factors = size * (squares(net.weights) / squares(directions)).sqrt()
     return [w - factors.view(-1, *[1] * (w.ndim - 1)) * d for w, d in zip(net.weights, directions, strict=True)]
 
 
 def changed_along_gradient(net: Trained, size: float) -> Tensor:
-    """What a step of gradient descent of this length changes."""
+    """The share of predictions that a gradient step of this size changes."""
     return changed(net, net.gradients, size)
 
 
 def changed_by_rescaling(net: Trained, size: float) -> Tensor:
-    """What the radial part of the gradient alone changes: nothing, in a homogeneous network, stationary or not."""
+    """The share that a step along the radial part changes: none in a homogeneous network, stationary or not."""
     radial = [radial_component(g, w, rows=True) for g, w in zip(net.gradients, net.weights, strict=True)]
     return changed(net, radial, size)
 
 
 def changed_at_random(net: Trained, size: float) -> Tensor:
-    """What steps of the same length in random directions change, on average."""
+    """The share that random steps of the same size change, on average."""
     draw = torch.Generator().manual_seed(2)
     draws = [[torch.randn(w.shape, generator=draw, dtype=w.dtype) for w in net.weights] for _ in range(DRAWS)]
     return torch.stack([changed(net, directions, size) for directions in draws]).mean(0)
@@ -203,10 +203,10 @@ def defects(net: Trained) -> Tensor:
 
 def _of_networks(networks: dict[str, Trained]) -> list[Statement]:
     net = networks["homogeneous"]
-    # A step of length s‖θ‖ leaves the rays of the layers by s·‖g⊥‖/‖g‖. Logits turn in proportion, so of the grid
+    # A step of size s‖θ‖ leaves the rays of the layers by s·‖g⊥‖/‖g‖. Logits turn in proportion, so of the grid
     # the share within that distance of a boundary can change: a few times the distance; ten leaves room.
-    allowed = 10 * max(LENGTHS) * float(net.sines.max())
-    along = max(float(changed_along_gradient(net, size).max()) for size in LENGTHS)
+    allowed = 10 * max(SIZES) * float(net.sines.max())
+    along = max(float(changed_along_gradient(net, size).max()) for size in SIZES)
     statements = [
         Statement("homogeneous: ⊥Grad reaches stationarity", "largest ‖g⊥‖/‖g‖", float(net.sines.max()), "≤", 1e-3),
         Statement(
@@ -214,7 +214,7 @@ def _of_networks(networks: dict[str, Trained]) -> list[Statement]:
         ),  # some tens of roundings, each half of 2.2e-16
         Statement("homogeneous: a gradient step changes no prediction", "largest share changed", along, "≤", allowed),
         Statement(
-            "… and a random step of 10 % does",
+            "… and a random step of 10% does",
             "least share changed",
             float(changed_at_random(net, 0.1).min()),
             "≥",
@@ -226,7 +226,7 @@ def _of_networks(networks: dict[str, Trained]) -> list[Statement]:
         share = float(changed_by_rescaling(other, 0.1).mean())
         statements += [
             Statement(f"control, {name}: not homogeneous", "defect", float(defects(other).mean()), "≥", 1e-2),
-            Statement(f"control, {name}: rescaling layers by 10 % changes predictions", "mean share", share, "≥", 1e-3),
+            Statement(f"control, {name}: rescaling layers by 10% changes predictions", "mean share", share, "≥", 1e-3),
         ]
     kinks = float(networks["with ReLU"].sines.max())
     says = "control, with ReLU: no Lipschitz gradient, and ⊥Grad sticks at the kinks"

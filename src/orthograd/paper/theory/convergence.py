@@ -1,4 +1,4 @@
-"""Theorem 3.1 on three losses: what each step, the sum of all steps and the end must be like."""
+"""Theorem 3.1 on three losses: bounds on each step, on the sum of all steps, and on the end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .descent import EPS, Path, Problem, descend, logistic, network, quadratic
 from .statement import Demonstration, Statement, thinned
 
 STEPS = 1500
-TITLE = "Theorem 3.1: ⊥Grad without renormalisation, η < 1/k"
+TITLE = "Theorem 3.1: ⊥Grad without renormalization, η < 1/k"
 Runs = dict[tuple[str, bool], tuple[Problem, Path]]
 
 
 def convergence(steps: int = STEPS) -> Demonstration:
-    """Loss, Σ‖g⊥‖², angle and norm, for the whole vector and layer by layer; and what must fail, failing."""
+    """Loss, Σ‖g⊥‖², angle and norm, for the whole vector and layer by layer, and controls that must fail."""
     runs = descended(steps)
     curves = {f"{name}, {_form(layerwise)}": _curves(*run) for (name, layerwise), run in runs.items()}
     return Demonstration("convergence", TITLE, (*statements(runs), *controls(min(steps, 300))), curves)
@@ -71,7 +71,7 @@ def statements(runs: Runs) -> list[Statement]:
 
 
 def controls(steps: int) -> list[Statement]:
-    """What must go wrong where a condition is not met: a bound that cannot fail shows nothing."""
+    """Cases that violate a condition, in which the bounds must fail."""
     problem = quadratic()
     k = problem.lipschitz or 0.0
     rising = descend(problem, steps=steps, layerwise=False, rate=2.5 / k)
@@ -81,7 +81,7 @@ def controls(steps: int) -> list[Statement]:
         Statement("control: with η = 2.5/k the loss rises", "largest rise", _rise(rising), "≥", 1e-3),
         Statement("control: with k/2 in place of k the bound fails", "largest excess", float(slack.max()), "≥", 1e-3),
         Statement(
-            "control: renormalised steps break the identity of the norms",
+            "control: renormalized steps break the identity of the norms",
             "largest relative error",
             float(norm_errors(renormalized).max()),
             "≥",
@@ -91,7 +91,7 @@ def controls(steps: int) -> list[Statement]:
 
 
 def sum_bound(problem: Problem, path: Path) -> float:
-    """(L(θ₀) − inf L) / (η(1 − ηk/2)), with the least rate and the largest k where they change."""
+    """(L(θ₀) − inf L) / (η(1 − ηk/2)), with the smallest rate and the largest k if they change."""
     factor = path.rates * (1 - path.rates * path.lipschitz / 2)
     return float(path.losses[0] - problem.infimum) / float(factor.min())
 

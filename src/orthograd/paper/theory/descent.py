@@ -1,4 +1,4 @@
-"""Losses to descend, in float64, ⊥Grad steps on them, and everything theorem 3.1 speaks about along the way."""
+"""Losses in float64, ⊥Grad steps on them, and the quantities of theorem 3.1 along the path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST_GUESS = 0.1  # of k, where backtracking finds it
 
 @dataclass(frozen=True)
 class Problem:
-    """A loss of one flat vector, cut into layers, with what theorem 3.1 asks to know about it."""
+    """A loss of one flat vector, cut into layers, with the constants of theorem 3.1."""
 
     name: str
     loss: Loss
@@ -29,7 +29,7 @@ class Problem:
     infimum: float
     """A number that the loss never goes below."""
     rounding: float
-    """How far off a computed loss can be along a path on which the loss falls."""
+    """Bound on the rounding error of the loss along a path on which it falls."""
 
 
 def quadratic(size: int = 20, *, seed: int = 0) -> Problem:
@@ -93,7 +93,7 @@ def network(samples: int = 60, widths: tuple[int, int, int] = (2, 6, 3), *, seed
 
 @dataclass(frozen=True)
 class Path:
-    """What happened at each step; losses, weights and norms have one entry more, for the end."""
+    """The state at each step; losses, weights and norms have one more entry, for the end."""
 
     losses: Tensor
     weights: Tensor
@@ -103,7 +103,7 @@ class Path:
     """‖g‖² by step and layer."""
     rates: Tensor
     lipschitz: Tensor
-    """The k that each step was taken with."""
+    """k at each step."""
     layers: tuple[int, ...]
 
     @property
@@ -113,7 +113,7 @@ class Path:
 
     @property
     def decrease(self) -> Tensor:
-        """η (1 − ηk/2) ‖g⊥‖²: by how much each step must lower the loss."""
+        """η (1 − ηk/2) ‖g⊥‖²: the least fall of the loss in each step."""
         return self.rates * (1 - self.rates * self.lipschitz / 2) * self.squares.sum(1)
 
     @property
@@ -128,7 +128,7 @@ class Path:
 
     @property
     def length(self) -> Tensor:
-        """How far the weight has travelled after each step."""
+        """The length of the path after each step."""
         steps: Tensor = torch.linalg.vector_norm(self.weights.diff(dim=0), dim=1)
         return steps.cumsum(0)
 
@@ -136,7 +136,7 @@ class Path:
 def descend(
     problem: Problem, *, steps: int, layerwise: bool, rate: float | Rate | None = None, renormalize: bool = False
 ) -> Path:
-    """Take ⊥Grad steps θ ← θ − η g⊥; without a rate, η = 1 / (2k) with k found by backtracking as it goes.
+    """Take ⊥Grad steps θ ← θ − η g⊥; without a rate, η = 1 / (2k) with k by backtracking.
 
     Backtracking doubles k wherever a step lowers the loss by less than the theorem says. On a bounded set that
     happens finitely often if the gradient is Lipschitz there, and ⊥Grad stays in one (docs/theory.md).

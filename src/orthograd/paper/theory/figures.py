@@ -1,4 +1,4 @@
-"""One figure for each demonstration, drawn from its record alone."""
+"""A figure for each demonstration, drawn from its record."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PANELS = {
 }
 VARIANTS = {
     "plain": (INK, "-", "plain ⊥Grad"),
-    "fixed": (VERMILION, "-", "renormalised, fixed rate"),
-    "falling": (BLUE, DOTTED, "renormalised, falling rate"),
-    "inside": (GREEN, (0, (4, 1, 1, 1)), "renormalised, from inside"),
+    "fixed": (VERMILION, "-", "renormalized, fixed rate"),
+    "falling": (BLUE, DOTTED, "renormalized, falling rate"),
+    "inside": (GREEN, (0, (4, 1, 1, 1)), "renormalized, from inside"),
 }
 MINIMUM = (1.5, 1.0)
 CLASSES = ListedColormap(["#CFE3F1", "#FBD9BF", "#D3EBDF"])
@@ -34,7 +34,7 @@ SPAN = (-3.0, 3.0, -3.0, 3.0)
 
 
 def convergence_figure(curves: dict[str, Any]) -> Figure:
-    """What each step lowers the loss by, the sum of squares and the angle, by step."""
+    """The fall of the loss, the sum of squares and the angle, by step."""
     with figure_style():
         figure = Figure(figsize=(6.8, 2.5), layout="constrained")
         axes = figure.subplots(1, 3)
@@ -55,7 +55,7 @@ def convergence_figure(curves: dict[str, Any]) -> Figure:
 
 
 def wandering_figure(curves: dict[str, Any]) -> Figure:
-    """The path seen from above, the angle it has turned by, and its norm."""
+    """The path from above, its angle, and its norm."""
     with figure_style():
         figure = Figure(figsize=(6.8, 2.4), layout="constrained")
         above, angle, norm = figure.subplots(1, 3, width_ratios=[1, 1.15, 1.15])
@@ -81,16 +81,16 @@ def wandering_figure(curves: dict[str, Any]) -> Figure:
     return figure
 
 
-def length_figure(curves: dict[str, Any]) -> Figure:
-    """The length still to come on two analytic losses; the condition and the losses of a path from a small start."""
+def path_length_figure(curves: dict[str, Any]) -> Figure:
+    """The remaining path length on two analytic losses; the condition and the losses of a path from a small start."""
     with figure_style():
         figure = Figure(figsize=(6.8, 2.4), layout="constrained")
         left, condition, losses = figure.subplots(1, 3)
         for name, color in (("quadratic", INK), ("logistic regression", VERMILION)):
             points = [(step + 1, value) for step, value in curves[name]["left"] if value > 1e-13]
-            points = points[: int(0.93 * len(points))]  # at the very end, what is left is cut off with the run
+            points = points[: int(0.93 * len(points))]  # the run ends before the path does
             left.plot(*zip(*points, strict=True), color=color, linewidth=1.2, label=name)
-        left.set(yscale="log", xlabel="step", title="length of the path still to come")
+        left.set(yscale="log", xlabel="step", title="remaining path length")
         left.legend(frameon=False)
         growing = curves["growing"]
         shown = 16
@@ -141,7 +141,7 @@ def boundary_figure(curves: dict[str, Any]) -> Figure:
         maps = {name: [[int(digit) for digit in row] for row in rows] for name, rows in curves["map"].items()}
         for axes, (name, classes) in zip(upper.subplots(1, 3), maps.items(), strict=True):
             _draw_map(axes, classes, maps["as trained"])
-            axes.set(title=name if name == "as trained" else f"step of 30 % {name}")
+            axes.set(title=name if name == "as trained" else f"step of 30% {name}")
         panels = lower.subplots(1, len(curves["networks"]), sharey=True)
         for axes, (name, network) in zip(panels, curves["networks"].items(), strict=True):
             _draw_shares(axes, curves["lengths"], network)
@@ -153,7 +153,7 @@ def boundary_figure(curves: dict[str, Any]) -> Figure:
 
 
 def _draw_map(axes: Axes, classes: list[list[int]], before: list[list[int]]) -> None:
-    """The regions of the classes, and what changed darkened; rows of the map are the first coordinate."""
+    """The regions of the classes, with changes darkened; rows of the map are the first coordinate."""
     columns = list(zip(*classes, strict=True))
     axes.imshow(columns, origin="lower", extent=SPAN, cmap=CLASSES, vmin=0, vmax=2, interpolation="nearest")
     changed = [
@@ -179,7 +179,7 @@ def _draw_shares(axes: Axes, lengths: list[float], network: dict[str, Any]) -> N
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {
     "convergence": convergence_figure,
     "wandering": wandering_figure,
-    "length": length_figure,
+    "path_length": path_length_figure,
     "renormalization": renormalization_figure,
     "boundary": boundary_figure,
 }

@@ -1,4 +1,4 @@
-"""The lemma on the renormalised variant: what a fixed rate does, what a falling one does, and what ε does."""
+"""The lemma on the renormalized variant: a fixed rate, a falling rate, and ε."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from .descent import EPS, Path, Problem, descend
 from .statement import Demonstration, Statement, thinned
 
-TITLE = "The lemma on the renormalised variant"
+TITLE = "The lemma on the renormalized variant"
 RATE = 0.1  # below 1/k = 1/3
 MINIMUM = torch.tensor([1.5, 1.0], dtype=torch.float64)
 CURVATURES = torch.tensor([1.0, 3.0], dtype=torch.float64)
@@ -55,7 +55,7 @@ def _of_paths(paths: dict[str, Path]) -> list[Statement]:
             64 * EPS,  # g⊥ of a parallel gradient is rounding: a few eps of ‖g‖
         ),
         Statement(
-            "renormalised, at the same rate: steps do not shrink",
+            "renormalized, at the same rate: steps do not shrink",
             "shortest step of the last 100 / shortest before",
             float(lengths[-100:].min() / lengths[:-100].min()),
             "≥",
@@ -101,7 +101,7 @@ def _of_epsilon() -> list[Statement]:
 
 
 def with_epsilon(epsilon: float, steps: int = 400) -> tuple[Tensor, float, float]:
-    """θ, ‖g⊥‖/‖g‖ and ‖g‖ after steps of ĝ = ‖g‖ / (‖g⊥‖ + ε) g⊥, the renormalisation as the paper prints it."""
+    """θ, ‖g⊥‖/‖g‖ and ‖g‖ after steps of ĝ = ‖g‖ / (‖g⊥‖ + ε) g⊥, the renormalization as the paper prints it."""
     weight = torch.tensor(OUTSIDE, dtype=torch.float64)
     for _ in range(steps):
         gradient = CURVATURES * (weight - MINIMUM)

@@ -1,4 +1,4 @@
-"""A statement of the theory, what was measured of it, and whether it holds."""
+"""Statements of the theory, each with a measured number and its bound."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Statement:
 
     @property
     def holds(self) -> bool:
-        """Whether the measured number keeps the bound; NaN keeps none."""
+        """True if the measured number keeps the bound; NaN keeps none."""
         return self.value <= self.bound if self.relation == "≤" else self.value >= self.bound
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Some statements that were tried together, and the curves that their figure is drawn from."""
+    """Statements of one theorem, and the curves of their figure."""
 
     name: str
     title: str

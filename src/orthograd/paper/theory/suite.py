@@ -1,4 +1,4 @@
-"""Every demonstration, the record of what was measured, and the tables, figures and files made from it."""
+"""All demonstrations, their record, and the tables, figures and files made from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...statistics.table import markdown_table
 from .boundary import boundary
 from .convergence import convergence
 from .figures import FIGURES
-from .length import length
+from .path_length import path_length
 from .renormalization import renormalization
 from .statement import Demonstration
 from .wandering import wandering
@@ -25,7 +25,7 @@ END = "<!-- end -->\n"
 DEMONSTRATIONS: dict[str, Callable[[], Demonstration]] = {
     "convergence": convergence,
     "wandering": wandering,
-    "length": length,
+    "path_length": path_length,
     "renormalization": renormalization,
     "boundary": boundary,
 }
@@ -50,9 +50,9 @@ def as_record(demonstrations: Iterable[Demonstration]) -> dict[str, Any]:
 def with_tables(text: str, record: dict[str, Any]) -> str:
     """The text with the table of each demonstration in its place, between its marks.
 
-    >>> record = {"demonstrations": [{"name": "length", "statements": []}]}
-    >>> print(with_tables("<!-- length: written by orthograd theory -->\\n<!-- end -->\\n", record), end="")
-    <!-- length: written by orthograd theory -->
+    >>> record = {"demonstrations": [{"name": "path_length", "statements": []}]}
+    >>> print(with_tables("<!-- path_length: written by orthograd theory -->\\n<!-- end -->\\n", record), end="")
+    <!-- path_length: written by orthograd theory -->
     | statement | measured | value | bound | holds |
     | --- | --- | --- | --- | --- |
     <!-- end -->
@@ -71,7 +71,7 @@ def with_tables(text: str, record: dict[str, Any]) -> str:
 
 
 def _table(statements: list[dict[str, Any]]) -> str:
-    """The statements as a table in Markdown; what is said again in the next row is said once."""
+    """The statements as a Markdown table; a statement that repeats the one above is shown as ″."""
     rows, before = [], ""
     for row in statements:
         says = "″" if row["says"] == before else row["says"]
@@ -85,7 +85,7 @@ def write_record(record: dict[str, Any], folder: Path) -> list[Path]:
     """Write theory.json and the figure of each demonstration into a folder; their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record, ensure_ascii=False, allow_nan=False)
-    text = text.replace('{"name"', '\n{"name"').replace('{"says"', '\n{"says"')  # a line for each of them
+    text = text.replace('{"name"', '\n{"name"').replace('{"says"', '\n{"says"')  # one line each
     paths = [folder / "theory.json"]
     paths[0].write_text(text + "\n", encoding="utf-8")
     for demonstration in record["demonstrations"]:

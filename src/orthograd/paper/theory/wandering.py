@@ -1,6 +1,6 @@
 """Square-summable steps that never settle: a bare sequence, and ⊥Grad itself on a smooth loss.
 
-The valley of that loss winds around a circle for ever. With v = z / ‖θ‖, and zero where z ≤ 0,
+The valley of that loss winds around a circle forever. With v = z / ‖θ‖, and zero where z ≤ 0,
 
     L(θ) = exp(−1/‖θ‖² − 2/v) · (1 − (y cos(16/v) − x sin(16/v)) / (2‖θ‖))
 
@@ -57,7 +57,7 @@ def spiral_orthogonal_gradient(point: Point) -> Point:
 
 
 def spiral_lipschitz(heights: int = 160, angles: int = 32, radii: int = 24) -> float:
-    """k: the largest eigenvalue of the Hessian, in size, over a grid of points, and 2 % for what lies between.
+    """k: the largest eigenvalue of the Hessian, in size, over a grid of points, and 2% for the points between.
 
     Far from the unit sphere and close to the equator the Hessian fades, so the grid need not go there.
     """
@@ -77,7 +77,7 @@ def start(height: float = 0.8) -> Point:
 
 
 class Place(NamedTuple):
-    """Where ⊥Grad was after some steps: the angle it had turned by around the z axis, its norm and its height z/‖θ‖."""
+    """The state after some steps: the angle around the z axis, the norm and the height z/‖θ‖."""
 
     step: int
     turned: float

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, with as many digits as it prints, and what is odd about some of them."""
+"""The numbers that the paper prints, with the digits it prints, and notes on some of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Any, Literal
 
 Data = Mapping[str, Any]
-Part = Literal["baseline", "candidate", "interval", "p"]
-"""Of a row of a table."""
+Part = Literal["difference", "baseline", "candidate", "interval", "p"]
+"""A number of a row of a table."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,10 @@ class Printed:
 
 @dataclass(frozen=True)
 class Row:
-    """Both methods' means of a quantity, and what the paper says of their difference, where it does.
+    """Both methods' means of a quantity, and the paper's statistics of their difference where it prints them.
 
-    Quantities are named as `orthograd.paper.evidence.value_of` knows them. ``d`` is (baseline − candidate) / pooled SD.
+    Quantities are named as in `orthograd.paper.evidence.value_of`. ``d`` is (candidate − baseline) / pooled SD, and
+    ``interval`` is of d. The paper prints baseline − candidate: `sections` changes the signs.
     """
 
     quantity: str
@@ -62,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """One table of the paper: how many seeds stand behind it, and its rows."""
+    """One table of the paper: its number of seeds, and its rows."""
 
     name: str
     seeds: int
@@ -80,7 +81,7 @@ def sections() -> dict[str, Section]:
     tables = [
         Section("table1_resnet18", twenty, tuple(_rows(data["table1_resnet18"]["rows"]))),
         Section("temperature_scaling_resnet18", twenty, tuple(_temperature(data["temperature_scaling_resnet18"]))),
-        Section("renormalisation_resnet18", 10, tuple(_variants(data["renormalisation_resnet18"]))),
+        Section("renormalization_resnet18", 10, tuple(_variants(data["renormalization_resnet18"]))),
         Section("extended_resnet18", 1, tuple(_extended(data["extended_resnet18"]))),
         Section("wideresnet_28_10", 5, tuple(_rows(data["wideresnet_28_10"]["rows"]))),
     ]
@@ -93,7 +94,7 @@ def sections() -> dict[str, Section]:
 
 @lru_cache
 def claims_data() -> Data:
-    """claims.json as it is, but that numbers keep their digits."""
+    """claims.json, with numbers that keep their digits."""
     text = files(__package__).joinpath("claims.json").read_text(encoding="utf-8")
     data: Data = json.loads(text, parse_float=Decimal, parse_int=Decimal)
     return data
@@ -106,8 +107,10 @@ def _rows(rows: Data) -> Iterator[Row]:
 
 
 def _row(quantity: str, row: Data) -> Row:
-    interval = (Printed(row["ci"][0]), Printed(row["ci"][1])) if "ci" in row else None
-    d, p = (Printed(row[name]) if name in row else None for name in ("d", "p"))
+    # The paper prints d and its interval as baseline − candidate.
+    interval = (Printed(-row["ci"][1]), Printed(-row["ci"][0])) if "ci" in row else None
+    d = Printed(-row["d"]) if "d" in row else None
+    p = Printed(row["p"]) if "p" in row else None
     return Row(quantity, Printed(row["sgd"]), Printed(row["orthograd"]), d, interval, p)
 
 
@@ -123,7 +126,7 @@ def _temperature(rows: Data) -> Iterator[Row]:
 
 
 def _variants(rows: Data) -> Iterator[Row]:
-    for metric, value in rows["renormalised"].items():
+    for metric, value in rows["renormalized"].items():
         yield Row(f"clean.{metric}", Printed(value), Printed(rows["plain"][metric]))
 
 
@@ -138,7 +141,7 @@ def _extended(rows: Data) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Oddity:
-    """A number of the paper that cannot mean what it says, and why; a remark is about one that may be right after all.
+    """A note on a number of the paper. Unless it is a remark, the number contradicts others of the paper.
 
     The tests compute every number that a reason names from the paper's own.
     """
@@ -151,8 +154,8 @@ class Oddity:
 
 
 _WELCH = (
-    "is not Student's, as 14 of the 18 printed p are: d = {d} with 5 seeds a method gives {p}. It lies where Welch's "
-    "test can, whose degrees of freedom d does not tell."
+    "can only be Welch's, while 14 of the 18 printed p are Student's: d = {d} with 5 seeds per method gives {p} by "
+    "Student's test."
 )
 
 ODDITIES = (
@@ -160,65 +163,67 @@ ODDITIES = (
         "table1_resnet18",
         "clean.logit_variance",
         "interval",
-        "ends at 2.77, where 2.7647 is the most that any d which prints as 2.00 allows.",
+        "The paper's interval ends at 2.77 (here −2.77), but any d that prints as 2.00 allows 2.7647 at most.",
     ),
-    Oddity("wideresnet_28_10", "clean.ece", "p", "0.015 " + _WELCH.format(d="2.40", p="0.005")),
-    Oddity("wideresnet_28_10", "clean.max_logit", "p", "3e-6 " + _WELCH.format(d="11.20", p="1e-7")),
-    Oddity("wideresnet_28_10", "clean.logit_variance", "p", "6e-6 " + _WELCH.format(d="15.45", p="8e-9")),
+    Oddity("wideresnet_28_10", "clean.ece", "p", "0.015 " + _WELCH.format(d="2.40", p="0.005"), is_remark=True),
+    Oddity("wideresnet_28_10", "clean.max_logit", "p", "3e-6 " + _WELCH.format(d="11.20", p="1e-7"), is_remark=True),
+    Oddity(
+        "wideresnet_28_10", "clean.logit_variance", "p", "6e-6 " + _WELCH.format(d="15.45", p="8e-9"), is_remark=True
+    ),
     Oddity(
         "wideresnet_28_10",
         "clean.top5_accuracy",
         "p",
-        "0.44 is below every t-test of d = 0.50, the least being 0.448: cut off, not rounded.",
+        "0.44 is below the p of every t-test of d = 0.50, which is at least 0.448. It was cut off, not rounded.",
     ),
     Oddity(
         "table1_resnet18",
         "clean.loss",
         "p",
-        "0.05 is called significant. Corrected for the nine metrics of the table by Holm's rule it is 0.25; entropy, "
-        "max softmax, max logit and logit variance stay below 0.05.",
+        "0.05 is called significant. After Holm's correction for the nine metrics of the table it is 0.25. Entropy, "
+        "confidence, max logit and logit variance stay below 0.05.",
         is_remark=True,
     ),
     Oddity(
         "temperature_scaling_resnet18",
         "clean.brier_mean",
         "baseline",
-        "0.041 is called Brier score, as is 0.408 in table 1: here it is the mean over the ten classes, there the sum. "
-        "Both are held against the definition that they fit.",
+        "0.041 is called Brier score, as is 0.408 in table 1. Here it is the mean over the ten classes, there the sum. "
+        "Each is compared with the definition that it fits.",
         is_remark=True,
     ),
     Oddity(
-        "renormalisation_resnet18",
+        "renormalization_resnet18",
         "clean.max_logit",
         "baseline",
-        "12.62 is of the same networks as 13.03 in table 1, on 10 seeds instead of 20, and lies 2.9 standard errors "
-        "below it by table 1's own spread: something else differed between the two tables.",
+        "12.62 belongs to the same method and setting as 13.03 in table 1, with 10 seeds instead of 20. It lies 2.9 "
+        "standard errors below it by table 1's own spread, so something else differed between the two tables.",
         is_remark=True,
     ),
     Oddity(
         "extended_resnet18",
         "severity_3.loss",
         "baseline",
-        "2.62 lies above the 2.53 of severity 4, while accuracy, ECE and correlation get worse at every step. 2.26, "
-        "with two digits in the other order, would fit.",
+        "2.62 lies above the 2.53 of severity 4, while accuracy, ECE and correlation get worse at every severity. "
+        "2.26, with two digits swapped, would fit.",
         is_remark=True,
     ),
     Oddity(
         "wideresnet_28_10",
         "clean.top1_accuracy",
         "baseline",
-        "The published code builds a ResNet-50 where the paper says WideResNet-28-10, so it is open which network this "
-        "table is of. Both are trained here and held against it.",
+        "The published code builds a ResNet-50 where the paper says WideResNet-28-10, so it is not known which network "
+        "this table shows. We trained both and compare each with it.",
         is_remark=True,
     ),
 )
 
 
 def oddities_of(section: str) -> list[Oddity]:
-    """Those of one table, in the order of their numbers."""
+    """The notes on one table, in order."""
     return [oddity for oddity in ODDITIES if oddity.section == section]
 
 
 def number_of(oddity: Oddity) -> int:
-    """Its place in the list of the document, from 1."""
+    """The number of a note in the pages, from 1."""
     return ODDITIES.index(oddity) + 1

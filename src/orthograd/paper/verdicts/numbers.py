@@ -1,39 +1,45 @@
-"""Verdicts on the numbers of the paper's tables: our differences, the rule, and the result of each row."""
+"""Verdicts on the numbers of the paper's tables, and how many of each the rule gives if the method did nothing."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
-from scipy import stats
 
 from ...calibration import CONVENTIONS
 from ...lab.comparison.pair import MARGINS, MethodPair
-from ...statistics import Comparison, Direction, Interval, compare_table, from_effect_size
+from ...statistics import Comparison, Direction, compare_table
 from ..evidence import values_of
-from .claims import Oddity, Printed, Row, Section, oddities_of
+from .claims import Oddity, Part, Printed, Row, Section, oddities_of
+from .rule import (
+    DRAWS,
+    LEVEL,
+    Claim,
+    Estimate,
+    Methods,
+    Says,
+    Values,
+    Verdict,
+    difference_estimates,
+    mean_estimates,
+    verdict_on,
+    without_effect,
+)
 
-Verdict = Literal[
-    "reproduced",
-    "same direction, different size",
-    "no difference in either, different size",
-    "not reproduced",
-    "cannot mean what it says",
-    "still missing",
-]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-LEVEL = 0.05
-Methods = tuple[Sequence[float], Sequence[float]]
+Of = Literal["claimed", "differences", "means"]
+Tally = Mapping[Verdict, tuple[int, float]]
+"""For each verdict the count, and the mean count if the method did nothing."""
 
 
 def differences(methods: Mapping[str, Methods], *, margins: Mapping[str, float] | None = None) -> dict[str, Comparison]:
-    """The comparison of every quantity, first − second method, corrected by Holm's rule over all of them.
+    """The comparison of every quantity, second − first method, corrected by Holm's rule over all of them.
 
-    ``margins`` are what differences do not matter within, the usual ones if not given.
+    ``margins`` are the equivalence margins; the usual ones if not given.
 
     >>> rows = differences({"clean.ece": ([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162])})
     >>> rows["clean.ece"].verdict
@@ -48,7 +54,7 @@ def differences(methods: Mapping[str, Methods], *, margins: Mapping[str, float] 
 
 
 def differences_of(pair: MethodPair, quantities: Sequence[str]) -> dict[str, Comparison]:
-    """Of those quantities for which every run has a number."""
+    """`differences` of the quantities for which every run has a number."""
     methods = {name: (values_of(pair.baseline, name), values_of(pair.candidate, name)) for name in quantities}
     return differences({name: both for name, both in methods.items() if all(both)})
 
@@ -63,95 +69,25 @@ def _better(quantity: str) -> Direction | None:
     return None if convention is None else convention.better
 
 
-@dataclass(frozen=True)
-class Assessment:
-    """A verdict, and the range in which the paper's number should lie if both of us measure the same thing."""
-
-    verdict: Verdict
-    expected: Interval | None = None
-
-
-def assess_mean(printed: Printed, row: Row, seeds: int, ours: Comparison | None) -> Assessment:
-    """One of the two means of a row. Inside the expected range, and the finding agrees or none is claimed: reproduced.
-
-    Outside, but with the same finding about the difference (its sign, or none in either), it is of another size; else
-    it is not reproduced.
-    """
-    if ours is None:
-        return Assessment("still missing")
-    values = ours.baseline_values if printed is row.baseline else ours.candidate_values
-    expected = expected_mean(values, seeds, rounding=printed.rounding)
-    is_same = is_same_finding(row, ours)
-    if printed.value in expected:
-        return Assessment("reproduced" if is_same or not claims_difference(row) else "not reproduced", expected)
-    return Assessment(_of_another_size(row, ours) if is_same else "not reproduced", expected)
-
-
-def expected_mean(values: Sequence[float], seeds: int, *, rounding: float = 0.0) -> Interval:
-    """x̄ ± (t_{0.975, n−1} s √(1/n + 1/m) + rounding): where a mean of m more seeds falls in 95 of 100 cases.
-
-    >>> low, high = expected_mean([1.0, 3.0], 2)  # t_{0.975, 1} = 12.706, s = √2
-    >>> round(low, 2), round(high, 2)
-    (-15.97, 19.97)
-    """
-    n, mean, sd = len(values), float(np.mean(values)), float(np.std(values, ddof=1))
-    half = float(stats.t.isf(LEVEL / 2, n - 1)) * sd * math.sqrt(1 / n + 1 / seeds) + rounding
-    # The last digit of a decimal fraction is not exact in binary.
-    return Interval(mean - half - 1e-9 * abs(mean), mean + half + 1e-9 * abs(mean))
-
-
-def claims_difference(row: Row) -> bool:
-    """Whether the paper calls the difference significant; one that comes without a p it does not."""
+def claims_difference(row: Row, seeds: int) -> bool:
+    """True if the paper claims a difference: p ≤ 0.05, or two means of one seed that differ."""
+    if seeds == 1:
+        return row.baseline.value != row.candidate.value
     return row.p is not None and row.p.value <= LEVEL
 
 
-def is_same_finding(row: Row, ours: Comparison) -> bool:
-    """Whether our difference has the sign of the paper's, or neither of us finds one by the paper's own test."""
-    return _directions_agree(row, ours) or (not claims_difference(row) and ours.student_test.p > LEVEL)
-
-
-def _directions_agree(row: Row, ours: Comparison) -> bool:
-    return (row.baseline.value - row.candidate.value) * ours.difference > 0
-
-
-def _of_another_size(row: Row, ours: Comparison) -> Verdict:
-    is_same = _directions_agree(row, ours)
-    return "same direction, different size" if is_same else "no difference in either, different size"
-
-
-def assess_effect(row: Row, seeds: int, ours: Comparison | None) -> Assessment | None:
-    """Two effect sizes agree if they differ by no more than their 95 % intervals, added in squares, allow.
-
-    None where the paper says nothing of the effect.
-    """
-    theirs = printed_effect(row, seeds)
-    if theirs is None:
-        return None
-    if ours is None:
-        return Assessment("still missing")
-    d, own, other = ours.cohens_d.value, ours.cohens_d.normal, from_effect_size(theirs, seeds).normal
-    assert own is not None
-    rounding = row.d.rounding if row.d else 0.0
-    half = math.hypot((own.high - own.low) / 2, (other.high - other.low) / 2) + rounding
-    expected = Interval(d - half, d + half)
-    if not is_same_finding(row, ours):
-        return Assessment("not reproduced", expected)
-    return Assessment("reproduced" if theirs in expected else _of_another_size(row, ours), expected)
-
-
-def printed_effect(row: Row, seeds: int) -> float | None:
-    """The paper's d: as printed, or the one that its p stands for; None where it prints neither."""
-    if row.d is not None:
-        return row.d.value
-    if row.p is None:
-        return None
-    t = float(stats.t.isf(row.p.value / 2, 2 * seeds - 2))
-    return math.copysign(t * math.sqrt(2 / seeds), row.baseline.value - row.candidate.value)
+def claim_of(row: Row, seeds: int) -> Claim:
+    """What a row of a table claims of candidate − baseline."""
+    size = row.candidate.value - row.baseline.value
+    says: Says | None = None
+    if claims_difference(row, seeds):
+        says = "lower" if (size if row.d is None else row.d.value) < 0 else "higher"
+    return Claim(says, size, row.baseline.rounding + row.candidate.rounding, seeds)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A table of the paper, and the pair of methods that answers it; None where runs are missing."""
+    """A table of the paper, and our two methods; the pair is None without runs."""
 
     section: Section
     pair: MethodPair | None
@@ -162,24 +98,68 @@ class Answer:
         """Of the quantities of the table for which every run has a number."""
         return {} if self.pair is None else differences_of(self.pair, [row.quantity for row in self.section.rows])
 
-    def mean(self, row: Row, printed: Printed) -> Assessment:
-        """The verdict on one of the two means of a row."""
-        return assess_mean(printed, row, self.section.seeds, self.comparisons.get(row.quantity))
+    def claims(self, row: Row) -> dict[Part, Claim]:
+        """What the paper says of the two means of a row and of their difference."""
+        seeds = self.section.seeds
+        means: dict[Part, Printed] = {"baseline": row.baseline, "candidate": row.candidate}
+        return {
+            "difference": claim_of(row, seeds),
+            **{part: Claim(None, each.value, each.rounding, seeds) for part, each in means.items()},
+        }
 
-    def effect(self, row: Row) -> Assessment | None:
-        """The verdict on the effect of a row; None where the paper says nothing of it."""
-        return assess_effect(row, self.section.seeds, self.comparisons.get(row.quantity))
+    def estimate(self, row: Row, part: Part) -> Estimate | None:
+        """Our value of a part of a row; None without runs."""
+        ours = self.comparisons.get(row.quantity)
+        if ours is None:
+            return None
+        return _estimates(part, np.array([ours.baseline_values]), np.array([ours.candidate_values]))[0]
+
+    def verdict(self, row: Row, part: Part) -> Verdict | None:
+        """The verdict on a part of a row; None without runs."""
+        ours = self.estimate(row, part)
+        return None if ours is None else verdict_on(self.claims(row)[part], ours)
 
     def oddities(self, row: Row) -> list[Oddity]:
         """What is odd about the numbers of a row."""
         return [oddity for oddity in oddities_of(self.section.name) if oddity.quantity == row.quantity]
 
-    def verdicts(self) -> list[Verdict]:
-        """One for each number: the two means, the effect, and what cannot mean what it says."""
-        verdicts: list[Verdict] = []
+    def tally(self, of: Of) -> Tally:
+        """How many differences, or means, have which verdict; "claimed" are the differences that the paper claims.
+
+        A printed interval or p that contradicts others counts among the differences.
+        """
+        counts, expected = Counter[Verdict](), Counter[Verdict]()
+        parts: tuple[Part, ...] = ("baseline", "candidate") if of == "means" else ("difference",)
         for row in self.section.rows:
-            verdicts += [self.mean(row, printed).verdict for printed in (row.baseline, row.candidate)]
-            effect = self.effect(row)
-            verdicts += [] if effect is None else [effect.verdict]
-            verdicts += ["cannot mean what it says" for oddity in self.oddities(row) if not oddity.is_remark]
-        return verdicts
+            if of == "claimed" and not claims_difference(row, self.section.seeds):
+                continue
+            odd = [oddity for oddity in self.oddities(row) if of == "differences" and not oddity.is_remark]
+            counts["contradicted by its own numbers"] += len(odd)
+            expected["contradicted by its own numbers"] += len(odd) * DRAWS
+            for part in parts:
+                counts.update(verdict for verdict in [self.verdict(row, part)] if verdict is not None)
+                expected.update(self._drawn(row, part))
+        return {verdict: (counts[verdict], expected[verdict] / DRAWS) for verdict in VERDICTS}
+
+    def _drawn(self, row: Row, part: Part) -> Iterator[Verdict]:
+        """The verdicts in data sets without an effect."""
+        ours = self.comparisons.get(row.quantity)
+        if ours is not None:
+            drawn = without_effect((ours.baseline_values, ours.candidate_values))
+            claim = self.claims(row)[part]
+            yield from (verdict_on(claim, each) for each in _estimates(part, *drawn))
+
+
+def _estimates(part: Part, baseline: Values, candidate: Values) -> list[Estimate]:
+    if part == "difference":
+        return difference_estimates(baseline, candidate)
+    return mean_estimates(baseline if part == "baseline" else candidate)
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """The sum of several tallies."""
+    known = list(tallies)
+    return {
+        verdict: (sum(each[verdict][0] for each in known), sum(each[verdict][1] for each in known))
+        for verdict in VERDICTS
+    }

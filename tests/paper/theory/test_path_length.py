@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from orthograd.paper.theory.descent import descend, logistic
-from orthograd.paper.theory.length import conditions, contraction, distant, length, on_last_sphere
+from orthograd.paper.theory.path_length import conditions, contraction, distant, on_last_sphere, path_length
 
 
 def test_contraction_of_a_case_worked_by_hand():
@@ -43,4 +43,4 @@ def test_the_rate_is_that_of_the_sphere_and_not_of_space():
 
 @pytest.mark.slow
 def test_all_statements_hold():
-    assert [statement.measured for statement in length(1500).statements if not statement.holds] == []
+    assert [statement.measured for statement in path_length(1500).statements if not statement.holds] == []

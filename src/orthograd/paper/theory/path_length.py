@@ -1,4 +1,4 @@
-"""When θ does converge: finite length on analytic losses, and the curvature that decides it."""
+"""When θ converges: paths of finite length on analytic losses, and the curvature that decides it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ TITLE = "When θ does converge: analytic losses with η(k + G/‖θ‖) < 2"
 STEPS = 1500
 
 
-def length(steps: int = STEPS) -> Demonstration:
-    """Path lengths and rates on analytic losses; and a path that first has to grow until the condition is met."""
+def path_length(steps: int = STEPS) -> Demonstration:
+    """Path lengths and rates on analytic losses, and a path that first grows until the condition is met."""
     statements, curves = [], {}
     for problem, count in ((quadratic(), steps), (logistic(), steps // 5)):
         path = descend(problem, steps=count, layerwise=False, rate=0.9 / (problem.lipschitz or 1.0))
@@ -30,7 +30,7 @@ def length(steps: int = STEPS) -> Demonstration:
         "on the sphere": on_last_sphere(problem, path).tolist(),
         "norm": path.norms[:, 0].sqrt().tolist(),
     }
-    return Demonstration("length", TITLE, (*statements, *_of_growth(problem, path)), curves)
+    return Demonstration("path_length", TITLE, (*statements, *_of_growth(problem, path)), curves)
 
 
 def distant() -> Problem:
@@ -50,7 +50,7 @@ def conditions(problem: Problem, path: Path) -> list[Tensor]:
 
 
 def on_last_sphere(problem: Problem, path: Path) -> Tensor:
-    """The loss of each θ brought to the norm of the last: what a fixed sphere sees of the path."""
+    """The loss of each θ rescaled to the norm of the last: the path on a fixed sphere."""
     last = path.weights[-1].norm()
     return torch.stack([problem.loss(weight * (last / weight.norm())) for weight in path.weights])
 
