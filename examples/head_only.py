@@ -16,7 +16,7 @@ HEAD = "11."  # the last layer of this network
 
 
 def is_head(name, parameter):
-    """Whether a parameter belongs to the last layer."""
+    """True if a parameter belongs to the last layer."""
     return name.startswith(HEAD)
 
 

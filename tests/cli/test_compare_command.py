@@ -165,7 +165,7 @@ def without_parameters(shape, classes):
     ("model", "words"),
     [
         (probabilities_in_evaluation, "to give logits (8, 10) in evaluation, got tuple"),
-        (lazy, "to have parameters whose shapes are known, got 1.weight without: use Linear and not LazyLinear"),
+        (lazy, "to have parameters whose shapes are known, got 1.weight without: use Linear instead of LazyLinear"),
         (frozen, "to have trainable parameters, got none that its logits depend on"),
         (without_parameters, "to have trainable parameters, got none that its logits depend on"),
     ],
@@ -213,7 +213,9 @@ def test_a_plan_gives_long_times_in_hours(tmp_path):
     done = invoked("--seeds", "2", "--epochs", "100000000", "--workers", "1", "--dry-run", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     # A thousand days have a comma.
-    assert re.search(r"About [0-9.,]+ days a run, [0-9.,]+ days in all with 1 process\.", " ".join(done.output.split()))
+    assert re.search(
+        r"About [0-9.,]+ days per run, [0-9.,]+ days in all with 1 process\.", " ".join(done.output.split())
+    )
 
 
 def test_a_plan_times_the_precision_of_the_runs(monkeypatch):
@@ -243,7 +245,7 @@ def test_a_plan_for_a_cluster_does_not_count_the_cores_of_this_machine(tmp_path)
     pytest.importorskip("ray", reason="Ray is not installed")
     done = invoked("--seeds", 2, "--epochs", 1, "--executor", "ray", "--dry-run", "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    assert "several at once take less" in done.output
+    assert "concurrent runs take less" in done.output
     assert "process" not in done.output
 
 
@@ -272,7 +274,7 @@ def test_interrupted_work_goes_on_and_ends_as_if_it_had_not_been(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the same command goes on" in said
+    assert "Run the same command again to resume" in said
     subprocess.run([*command, str(tmp_path / "torn")], check=True, capture_output=True)
     whole, torn = (Store(tmp_path / name / "runs") for name in ("whole", "torn"))
     for left, right in zip(whole.runs(), torn.runs(), strict=True):

@@ -75,7 +75,7 @@ def tables(results: Results, *, width: int) -> Iterator[Table]:
 
 
 def sources(results: Results) -> Iterator[str]:
-    """Where in each file the scores were, with a warning if logits look like probabilities."""
+    """The source of the scores in each file, with a warning if logits look like probabilities."""
     for source in dict.fromkeys(file.source for file in results.files.values()):
         names = ", ".join(name for name, file in results.files.items() if file.source == source)
         yield f"{names}: {source}."

@@ -39,7 +39,7 @@ LONGEST_TIMER = 3e8  # seconds
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are done: this machine or a Ray cluster, and how many at once (None: automatic)."""
+    """The place of the runs: this machine or a Ray cluster, and how many at once (None: automatic)."""
 
     executor: str = "local"
     workers: int | None = None

@@ -43,7 +43,7 @@ INCOMPLETE = 3
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for: experiments or groups, their scale, and the folders."""
+    """A request: experiments or groups, their scale, and the folders."""
 
     names: tuple[str, ...]
     scale: Scale

@@ -26,7 +26,7 @@ _SIGNED = LinearSegmentedColormap.from_list("signed", ["#6B2C00", VERMILION, "#F
 
 @dataclass(frozen=True)
 class Look:
-    """How a quantity is drawn: its title, whether it is signed, and the ends of its color scale."""
+    """The style of a quantity: its title, whether it is signed, and the ends of its color scale."""
 
     label: str
     is_signed: bool = False
@@ -89,7 +89,7 @@ def _draw(axes: Axes, bar: Axes, steps: Sequence[int], values: Values, look: Loo
     scale.outline.set_linewidth(0.6)  # type: ignore[operator]
     scale.outline.set_edgecolor(INK)  # type: ignore[operator]
     if look.is_percent:
-        scale.formatter = FuncFormatter(lambda share, _: f"{100 * share:g} %".replace("-", "−"))
+        scale.formatter = FuncFormatter(lambda share, _: f"{100 * share:g}%".replace("-", "−"))
         scale.update_ticks()
 
 

@@ -214,9 +214,9 @@ def summary(curve: ReliabilityCurve) -> str:
     """The numbers in the corner of a diagram."""
     return (
         f"ECE {curve.ece:.3f}\n"
-        f"by chance {curve.ece_by_chance:.3f} (95 %: {curve.ece_by_chance_limit:.3f})\n"
-        f"accuracy {curve.top1_accuracy:.1f} %\n"
-        f"confidence {100 * curve.mean_confidence:.1f} %"
+        f"by chance {curve.ece_by_chance:.3f} (95%: {curve.ece_by_chance_limit:.3f})\n"
+        f"accuracy {curve.top1_accuracy:.1f}%\n"
+        f"confidence {100 * curve.mean_confidence:.1f}%"
     )
 
 

@@ -58,7 +58,7 @@ def test_the_verdict_says_what_the_table_says():
     assert said.startswith(
         "⊥Grad is better calibrated than SGD: ECE 0.050 against 0.108 (⊥Grad − SGD: −0.058, 95% interval −0.0"
     )
-    assert " Accuracy is equivalent within 1 point: 90.53% against 90.50% (⊥Grad − SGD: +0.02, 95% interval " in said
+    assert " Accuracy is equivalent within 1 point: 90.53% against 90.50% (⊥Grad − SGD: +0.03, 95% interval " in said
     assert said.endswith("). 4 seeds; p corrected for 12 metrics.")
     turned = MethodPair.of(BETTER, baseline="orthograd", candidate="baseline").tables["clean"]
     assert verdict(turned, baseline="⊥Grad", candidate="SGD").startswith("SGD is worse calibrated than ⊥Grad")

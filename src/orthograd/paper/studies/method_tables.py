@@ -162,7 +162,7 @@ def change(methods: Sequence[Sequence[Run]], of: Value, form: str) -> str:
 
 
 def when(results: Path) -> str:
-    """When ⊥Grad helps and when it hurts, from the record of `when_it_hurts`."""
+    """Settings where ⊥Grad helps or hurts, from the record of `when_it_hurts`."""
     record = _record(results, "when.json")
     runs, epochs = record["runs"], record["epochs"]
     cases = {
@@ -234,14 +234,14 @@ def large_steps(results: Path) -> str:
 
 
 def hidden_units(results: Path) -> str:
-    """Where runs fail: how many learned, and the share of their hidden units that is off; from the same record."""
+    """The failing runs: how many learned, and the share of their hidden units that is off; from the same record."""
     runs = _record(results, "large-steps.json")["runs"]
     rows = [[title, *(learned_and_off(runs[case][method]) for method in STEPPED)] for case, title in HIDDEN.items()]
     return markdown_table(["runs that learned; hidden units off in these, in others", *STEPPED.values()], rows)
 
 
 def learned_and_off(runs: list[dict[str, float]]) -> str:
-    """How many runs learned, the median share of hidden units that is off, and how many diverged."""
+    """The number of runs that learned, the median share of hidden units that is off, and the number that diverged."""
     off: dict[bool | None, list[float]] = {True: [], False: [], None: []}
     for run in runs:
         off[has_learned(run)].append(run["off"])

@@ -42,14 +42,16 @@ def severity_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """The mean over all corruptions, then each corruption."""
     if not pair.is_shifted:
         return tag("p", "This section is missing: these runs were evaluated on clean images only.", class_="missing")
-    kinds = shifts(pair.baseline[0])
+    corruptions = shifts(pair.baseline[0])
     levels = len(by_severity(pair.baseline[:1], "ece")[0])
     introduction = tag(
         "p",
-        f"Test images are corrupted in {len(kinds)} ways ({', '.join(kinds)}), at severities 1 to {levels - 1}; "
-        "severity 0 is clean. A calibrated network loses confidence as it loses accuracy.",
+        f"Test images are corrupted in {len(corruptions)} ways ({', '.join(corruptions)}), at severities 1 to "
+        f"{levels - 1}; severity 0 is clean. A calibrated network loses confidence as it loses accuracy.",
     )
-    return joined(introduction, _over_all(pair, names), (_by_shift(pair, names, kinds, metric) for metric in BY_SHIFT))
+    return joined(
+        introduction, _over_all(pair, names), (_by_shift(pair, names, corruptions, metric) for metric in BY_SHIFT)
+    )
 
 
 def _over_all(pair: MethodPair, names: tuple[str, str]) -> Markup:
@@ -58,8 +60,8 @@ def _over_all(pair: MethodPair, names: tuple[str, str]) -> Markup:
     return _severity_figure("severity", "Mean over all corruptions", shown, names, SEVERITY_FRAME, "three")
 
 
-def _by_shift(pair: MethodPair, names: tuple[str, str], kinds: Sequence[str], metric: str) -> Markup | None:
-    by_shift = {shift: severity_bands(pair, metric, shift) for shift in kinds}
+def _by_shift(pair: MethodPair, names: tuple[str, str], corruptions: Sequence[str], metric: str) -> Markup | None:
+    by_shift = {shift: severity_bands(pair, metric, shift) for shift in corruptions}
     shown = {shift: (metric, bands) for shift, bands in by_shift.items() if bands is not None}
     if not shown:
         return None

@@ -13,7 +13,7 @@ from .figure import METHODS, Frame, Scale, bottom_axis, drawing, entry, figure, 
 from .markup import Markup, joined, table, tag
 
 DRAWN, ROW, LONGEST = 12, 26, 15  # parameters, units of the drawing, letters of a name
-KINDS = {
+EFFECTS = {
     "invariant": "scale-invariant",
     "rows invariant": "scale-invariant, each row",
     "idle": "no effect on the loss",
@@ -37,7 +37,7 @@ class Parameter:
     """A parameter, mean over the seeds: one start for both methods, an end for each."""
 
     name: str
-    kind: str | None
+    effect: str | None
     start: Part
     ends: tuple[Part, Part]
 
@@ -68,7 +68,7 @@ def section(pair: MethodPair, names: tuple[str, str]) -> Markup | None:
         f"acts where it is large. Measured on {samples:,} training images before the first step and after the last; "
         "mean over the seeds. The effect of a norm was measured by halving and doubling the parameter.",
     )
-    drawn = [one for one in parameters if one.kind != "idle"][:DRAWN]
+    drawn = [one for one in parameters if one.effect != "idle"][:DRAWN]
     return joined(introduction, _figure(drawn, names) if drawn else None, _table(parameters, names), _glossary())
 
 
@@ -82,10 +82,10 @@ def parameters_of(pair: MethodPair) -> list[Parameter]:
 
 
 def _parameter(name: str, pair: MethodPair) -> Parameter:
-    kinds = Counter(record["diagnosis"]["parameters"][name]["kind"] for record in pair.records)
-    kind = sorted(kinds.items(), key=lambda item: (-item[1], str(item[0])))[0][0]
+    effects = Counter(record["diagnosis"]["parameters"][name]["kind"] for record in pair.records)
+    effect = sorted(effects.items(), key=lambda item: (-item[1], str(item[0])))[0][0]
     ends = _part(pair.baseline, name, "end"), _part(pair.candidate, name, "end")
-    return Parameter(name, kind, _part(pair.records, name, "start"), ends)
+    return Parameter(name, effect, _part(pair.records, name, "start"), ends)
 
 
 def _part(records: Sequence[Record], name: str, when: str) -> Part:
@@ -160,9 +160,9 @@ def _table(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
         [
             one.name,
             # The direction of a gradient that is rounding error means nothing.
-            *("–" if one.kind == "idle" else _percent(part.radial) for part in (one.start, *one.ends)),
+            *("–" if one.effect == "idle" else _percent(part.radial) for part in (one.start, *one.ends)),
             *(_norm(part.norm) for part in (one.start, *one.ends)),
-            KINDS.get(str(one.kind), "not measured"),
+            EFFECTS.get(str(one.effect), "not measured"),
         ]
         for one in parameters
     ]

@@ -127,12 +127,12 @@ class Frame:
 
     @property
     def x(self) -> tuple[float, float]:
-        """Where the horizontal axis starts and ends."""
+        """The start and end of the horizontal axis."""
         return self.left, self.width - self.right
 
     @property
     def y(self) -> tuple[float, float]:
-        """Where the vertical axis starts and ends, from bottom to top."""
+        """The start and end of the vertical axis, from bottom to top."""
         return self.height - self.bottom, self.top
 
 

@@ -57,7 +57,7 @@ class Pairs:
 
     @property
     def count(self) -> str:
-        """How many seeds are lower or higher with the candidate, whichever are more."""
+        """The number of seeds that are lower or higher with the candidate, whichever are more."""
         lower, higher = (self.ways.count(way) for way in ("lower", "higher"))
         many, word = (lower, "lower") if lower >= higher else (higher, "higher")
         return f"{many} of {len(self.seeds)} seeds {word}"

@@ -13,7 +13,7 @@ from .markup import Markup, joined, table, tag
 
 FRAME = Frame(width=300, height=372, left=42, right=8, top=8, bottom=114)
 HISTOGRAM = Frame(width=300, height=372, left=42, right=8, top=270, bottom=38)
-KINDS = {
+TITLES = {
     "clean": "as trained",
     "after_temperature": "after temperature scaling",
     "shifted": "all corrupted images together",
@@ -38,22 +38,22 @@ def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     return joined(introduction, _figures(pair, names))
 
 
-def curves_of(records: Sequence[Record], kind: str) -> ReliabilityCurve | None:
+def curves_of(records: Sequence[Record], images: str) -> ReliabilityCurve | None:
     """The mean curve over the runs; None where a run has no such images."""
-    curves: list[Any] = [record["reliability"][kind] for record in records]
+    curves: list[Any] = [record["reliability"][images] for record in records]
     return average([ReliabilityCurve.from_dict(each) for each in curves]) if all(curves) else None
 
 
 def _figures(pair: MethodPair, names: tuple[str, str]) -> Iterator[Markup]:
-    for title, kinds in (
+    for title, sets in (
         ("Clean test images", ("clean", "after_temperature")),
         ("Corrupted test images", ("shifted",)),
     ):
         shown = {
-            (kind, name): curve
-            for kind in kinds
+            (images, name): curve
+            for images in sets
             for name, method in zip(names, (pair.baseline, pair.candidate), strict=True)
-            if (curve := curves_of(method, kind)) is not None
+            if (curve := curves_of(method, images)) is not None
         }
         if shown:
             yield _figure(title, shown, names)
@@ -68,15 +68,15 @@ def _figure(title: str, curves: dict[tuple[str, str], ReliabilityCurve], names: 
         words="Below each diagram: the share of predictions in each bin.",
         legend=_legend(band),
         panels=(
-            _panel(curve, KINDS[kind], name, f"reliability-{kind}-{names.index(name)}", highest)
-            for (kind, name), curve in curves.items()
+            _panel(curve, TITLES[images], name, f"reliability-{images}-{names.index(name)}", highest)
+            for (images, name), curve in curves.items()
         ),
-        numbers=[_numbers(curve, f"{name}, {KINDS[kind]}") for (kind, name), curve in curves.items()],
+        numbers=[_numbers(curve, f"{name}, {TITLES[images]}") for (images, name), curve in curves.items()],
         columns="two",
     )
 
 
-def _panel(curve: ReliabilityCurve, kind: str, name: str, identity: str, highest: float) -> Markup:
+def _panel(curve: ReliabilityCurve, images: str, name: str, identity: str, highest: float) -> Markup:
     gap = 100 * curve.mean_confidence - curve.top1_accuracy
     sides = "overconfident" if gap > 0 else "underconfident"
     words = (
@@ -84,9 +84,9 @@ def _panel(curve: ReliabilityCurve, kind: str, name: str, identity: str, highest
         f"mean confidence {100 * curve.mean_confidence:.2f}%: {sides} by {abs(gap):.2f} points."
     )
     return panel(
-        f"{name}, {kind}",
+        f"{name}, {images}",
         f"ECE {curve.ece:.4f} ({curve.ece_by_chance:.4f} by chance), {sides} by {abs(gap):.2f} points",
-        reliability_drawing(curve, identity, highest, title=f"Reliability of {name}, {kind}", words=words),
+        reliability_drawing(curve, identity, highest, title=f"Reliability of {name}, {images}", words=words),
     )
 
 

@@ -19,7 +19,7 @@ SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "inconclusive": "?"
 
 
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    """How to read the tables, the tables, and the definitions."""
+    """The section: a guide, the tables, and the definitions."""
     return joined(
         _glossary(pair, names),
         (_table(f"{CAPTIONS[images]}. {caption(*names)}", each, names) for images, each in pair.tables.items()),
