@@ -170,6 +170,8 @@ def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
         caption=caption(*names),
         caption_justify="left",
         box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
     )
     inks = {"better": "green", "worse": "red", "equivalent": "cyan", "inconclusive": "dim"}
     for row in table:
