@@ -24,7 +24,7 @@ def noisy_digits(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def logits_of(network: MLPClassifier, images: np.ndarray) -> np.ndarray:
-    """What the network says before its softmax."""
+    """The logits of the network."""
     hidden = np.maximum(images @ network.coefs_[0] + network.intercepts_[0], 0)
     return hidden @ network.coefs_[1] + network.intercepts_[1]
 

@@ -32,6 +32,6 @@ def test_two_shells_share_the_runs_of_one_comparison(tmp_path):
     assert commands.count("orthograd compare") == 2
     done = shell(f"{commands}wait $!\n", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("The page: comparison/report.html") == 2
+    assert done.stdout.count("Report: comparison/report.html") == 2
     assert len(list(Store(tmp_path / "comparison" / "runs").runs())) == 4
     assert not list(tmp_path.glob("comparison/runs/*/failure.txt"))

@@ -86,8 +86,8 @@ def test_tables_and_figures_are_written(finished):
     assert rows[0][:3] == ["metric", "SGD", "⊥Grad"]
     assert [row[0] for row in rows[1:4]] == ["top1_accuracy", "top5_accuracy", "loss"]
     text = (folder / "comparison.md").read_text()
-    for title in ("Clean", "Shifted", "Temperature-scaled"):
-        assert f"## {title} test images" in text
+    for title in ("Clean test images", "Corrupted test images", "Clean test images after temperature scaling"):
+        assert f"## {title}\n" in text
     for name in ("reliability.png", "severity.png"):
         assert min(Image.open(folder / name).size) > 300
 
@@ -165,9 +165,9 @@ def without_parameters(shape, classes):
     ("model", "words"),
     [
         (probabilities_in_evaluation, "to give logits (8, 10) in evaluation, got tuple"),
-        (lazy, "to have parameters whose shapes are known, got 1.weight without: use Linear and not LazyLinear"),
-        (frozen, "to have parameters that learn, got none that its logits depend on"),
-        (without_parameters, "to have parameters that learn, got none that its logits depend on"),
+        (lazy, "to have parameters whose shapes are known, got 1.weight without: use Linear instead of LazyLinear"),
+        (frozen, "to have trainable parameters, got none that its logits depend on"),
+        (without_parameters, "to have trainable parameters, got none that its logits depend on"),
     ],
 )
 def test_a_network_that_cannot_be_trained_or_evaluated_is_refused(tmp_path, model, words):
@@ -206,14 +206,16 @@ def test_a_run_without_its_predictions_is_named_with_what_to_do(copied):
     done = CliRunner().invoke(app, ["report", str(copied)])
     assert done.exit_code == 0  # from records alone, which it says
     assert (copied / "report.html").read_bytes() == page
-    assert f"{gone} is gone: the page is made from the records alone" in " ".join(done.output.split())
+    assert f"{gone} is missing: the report was made from the records only" in " ".join(done.output.split())
 
 
 def test_a_plan_gives_long_times_in_hours(tmp_path):
     done = invoked("--seeds", "2", "--epochs", "100000000", "--workers", "1", "--dry-run", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     # A thousand days have a comma.
-    assert re.search(r"About [0-9.,]+ days a run, [0-9.,]+ days in all with 1 process\.", " ".join(done.output.split()))
+    assert re.search(
+        r"About [0-9.,]+ days per run, [0-9.,]+ days in all with 1 process\.", " ".join(done.output.split())
+    )
 
 
 def test_a_plan_times_the_precision_of_the_runs(monkeypatch):
@@ -236,14 +238,14 @@ def test_a_folder_is_printed_as_it_is_named(finished, tmp_path):
     done = invoked(*TINY, "--out", folder)
     assert done.exit_code == 0, done.output
     assert f"6 runs, 6 of them done, in {folder / 'runs'}" in done.output.replace("\n", "")
-    assert f"The page: {folder / 'report.html'}" in done.output.replace("\n", "")
+    assert f"Report: {folder / 'report.html'}" in done.output.replace("\n", "")
 
 
 def test_a_plan_for_a_cluster_does_not_count_the_cores_of_this_machine(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed")
     done = invoked("--seeds", 2, "--epochs", 1, "--executor", "ray", "--dry-run", "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    assert "several at once take less" in done.output
+    assert "concurrent runs take less" in done.output
     assert "process" not in done.output
 
 
@@ -272,7 +274,7 @@ def test_interrupted_work_goes_on_and_ends_as_if_it_had_not_been(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the same command goes on" in said
+    assert "Run the same command again to resume" in said
     subprocess.run([*command, str(tmp_path / "torn")], check=True, capture_output=True)
     whole, torn = (Store(tmp_path / name / "runs") for name in ("whole", "torn"))
     for left, right in zip(whole.runs(), torn.runs(), strict=True):

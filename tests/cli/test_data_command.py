@@ -112,7 +112,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert error == "orthograd data: stopped; the same command goes on\n"
+    assert error == "orthograd data: interrupted; run the same command again to resume\n"
     assert [path.name for path in (tmp_path / "data" / "cifar10").iterdir()] == [".lock"]
 
 

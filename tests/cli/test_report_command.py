@@ -51,7 +51,7 @@ def methods(folder):
 
 @pytest.mark.parametrize("images", ["clean", "shifted", "temperature-scaled"])
 def test_every_number_of_the_tables(root, methods, images):
-    start = {"clean": "Clean test images.", "shifted": "Shifted", "temperature-scaled": "Clean test images after"}[
+    start = {"clean": "Clean test images.", "shifted": "Corrupted", "temperature-scaled": "Clean test images after"}[
         images
     ]
     (rows,) = [rows for caption, rows in tables(root).items() if rows[0][-1] == "verdict" and caption.startswith(start)]
@@ -79,7 +79,7 @@ def test_every_number_of_the_tables(root, methods, images):
 
 @pytest.mark.parametrize("images", ["clean", "shifted"])
 def test_every_pair_of_seeds(root, methods, images):
-    start = f"On {images} test images"
+    start = f"On {'corrupted' if images == 'shifted' else images} test images"
     (rows,) = [r for caption, r in tables(root).items() if caption.startswith(start) and caption.endswith("every seed")]
     assert rows[0][0] == "seed"
     for place, metric in enumerate(MAIN):
@@ -102,7 +102,7 @@ def test_every_bin_of_the_reliability_diagrams(root, methods):
     kinds = {
         "clean": "as trained",
         "after_temperature": "after temperature scaling",
-        "shifted": "all shifted images together",
+        "shifted": "all corrupted images together",
     }
     for kind, title in kinds.items():
         for place, (method, name) in enumerate(zip(methods, ("SGD", "⊥Grad"), strict=True)):
@@ -123,10 +123,11 @@ def test_every_bin_of_the_reliability_diagrams(root, methods):
 def test_every_point_over_severity(root, methods):
     shifts = sorted({name.rpartition(".")[0] for name in methods[0].sets[0]} - {""})
     panels = {
-        f"The mean over all shifts: {TITLES[metric]}": ("severity", i, metric, None) for i, metric in enumerate(MAIN)
+        f"Mean over all corruptions: {metric_title(metric)}": ("severity", i, metric, None)
+        for i, metric in enumerate(MAIN)
     }
-    for metric, title in (("ece", "ECE"), ("top1_accuracy", "Accuracy")):
-        panels |= {f"{title} under each shift: {s}": (f"shift-{metric}", i, metric, s) for i, s in enumerate(shifts)}
+    for metric, title in (("ece", "ECE ↓"), ("top1_accuracy", "Accuracy, % ↑")):
+        panels |= {f"{title} by corruption: {s}": (f"shift-{metric}", i, metric, s) for i, s in enumerate(shifts)}
     for caption, (key, i, metric, shift) in panels.items():
         runs = [method.over_severity(metric, shift) for method in methods]
         expected = np.array([part for method in runs for part in (method.mean(0), method.min(0), method.max(0))]).T
@@ -151,9 +152,9 @@ def test_every_epoch_of_training(root, methods):
 def test_the_verdict_says_what_the_table_says(root, methods):
     lede = words(next(part for part in root.iter("p") if part.get("class") == "lede"))
     means = [[np.mean(method.values("clean", metric)) for method in methods] for metric in ("ece", "top1_accuracy")]
-    assert f"of ⊥Grad is off by {100 * means[0][1]:.1f} percentage points on average, that of SGD by" in lede
+    assert f"confidence of ⊥Grad is off by {100 * means[0][1]:.1f} percentage points on average, that of SGD by" in lede
     assert f"that of SGD by {100 * means[0][0]:.1f}." in lede
-    assert f": {means[1][1]:.1f}% of the clean test images, against {means[1][0]:.1f}%." in lede
+    assert f": {means[1][1]:.1f}% of the clean test images against {means[1][0]:.1f}%." in lede
     assert lede.count(". ") == 1
 
 
@@ -194,7 +195,10 @@ def test_several_comparisons_get_a_page_each_named_by_what_sets_them_apart(folde
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--candidate", "mixup"], "two seeds or more of baseline and of mixup that share all else, got 3 of baseline"),
+        (
+            ["--candidate", "mixup"],
+            "two seeds or more of baseline and of mixup with the same settings, got 3 of baseline",
+        ),
         (["--model", "mlp"], "got no run with these settings"),
     ],
 )
@@ -208,7 +212,7 @@ def test_what_is_not_there_is_named(folder, arguments, said):
 def test_a_page_is_html_and_says_so(folder, tmp_path, name):
     done = reported(folder, "--out", tmp_path / name)
     assert done.exit_code == 2
-    assert f"expected a folder that is there, or a page that ends in .html, got {tmp_path / name}" in " ".join(
+    assert f"expected an existing folder or a file name that ends in .html, got {tmp_path / name}" in " ".join(
         done.output.split()
     )
     assert not (tmp_path / name).exists()

@@ -115,7 +115,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
-    assert "In the repository, where docs/results/training-h200.json lies, more is known" in said
+    assert "A checkout that has docs/results/training-h200.json gives better estimates" in said
     runs = sum(map(len, runs_in_order(named("all"), Scale()).values()))
     assert runs > 300
     assert f"{runs} runs to do. Time on the GPU: ? for {runs} runs (not measured yet)" in said
@@ -152,7 +152,7 @@ def test_minutes_end_training_and_the_next_call_goes_on(tmp_path):
     arguments = ["table1", *TINY, "--shifts", "none", "--out", tmp_path]
     code, said = invoked(*arguments, "--minutes", "0")
     assert code == reproduction.INCOMPLETE
-    assert "The minutes are up" in said
+    assert "The time limit was reached" in said
     assert (tmp_path / "reproduction.md").exists()
     assert list(Store(tmp_path / "runs").runs()) == []
     code, said = invoked(*arguments)
@@ -191,7 +191,7 @@ def test_exported_records_count_as_done_and_everything_is_made_from_them_alone(t
         (["table1", "--dry-run", "--precision", "tf32", "--export", "records"], "to export, got tf32 for all"),
         (["table1", "--dry-run", "--export", "README.md"], "README.md: expected a folder of records, got a file"),
         (["table1", "--dry-run", "--model", "resnet"], "expected a model among cnn"),
-        (["table1", "--rebuild", "--export", "nowhere"], "expected records of finished runs to make a page of in"),
+        (["table1", "--rebuild", "--export", "nowhere"], "expected records of finished runs in"),
         (["table1", *TINY, "--model", "resnet"], "expected a model among cnn"),
         (["table1", *TINY, "--shifts", "fog"], "expected shifts among none"),
         (
@@ -217,7 +217,7 @@ def test_what_cannot_be_done_is_named_before_anything_is_trained(tmp_path, argum
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (KeyboardInterrupt(), 130, "the same command goes on from here"),
+        (KeyboardInterrupt(), 130, "Run the same command again to resume"),
         (ExperimentError([Failure({"seed": 1}, "burnt")], 4), 1, "1 of 4 runs failed"),
     ],
 )

@@ -106,9 +106,9 @@ def test_numbers_stand_in_a_corner():
     (text,) = [text.get_text() for text in drawn(BY_HAND).texts]
     assert text.splitlines() == [
         "ECE 0.168",
-        "by chance 0.009 (95 %: 0.012)",
-        "accuracy 60.0 %",
-        "confidence 70.0 %",
+        "by chance 0.009 (95%: 0.012)",
+        "accuracy 60.0%",
+        "confidence 70.0%",
     ]
 
 

@@ -98,20 +98,20 @@ def test_without_pairs_welch_decides_and_nothing_is_paired() -> None:
     assert comparison.equivalence == tost(BASELINE, LOWER[:4], margin=0.01, paired=False)
 
 
-def test_sentences_say_what_was_found() -> None:
+def test_sentences_state_the_result() -> None:
     better = compare(BASELINE, LOWER, metric="ece", better="lower").sentence
     assert better.startswith(
         "ece: the candidate is better than the baseline: lower by 0.0066 (mean 0.162 against 0.1686"
     )
-    assert "5 pairs of seeds" in better
+    assert "5 paired seeds" in better
     assert "95% interval" in better
     inconclusive = compare(BASELINE, NOISY).sentence
     assert inconclusive.startswith("The candidate shows no significant difference")
     assert "equivalence was not tested" in inconclusive
     equivalent = compare(BASELINE, NEARLY, margin=0.001).sentence
     assert "equivalent to the baseline within ±0.001" in equivalent
-    assert "significant all the same" in equivalent
-    assert "significant all the same" not in compare(BASELINE, NOISY, margin=0.01).sentence
+    assert "significant, but smaller than the margin" in equivalent
+    assert "significant, but smaller" not in compare(BASELINE, NOISY, margin=0.01).sentence
     assert "Welch's t-test" in compare(BASELINE, NOISY, paired=False).sentence
 
 
@@ -150,7 +150,7 @@ def test_a_difference_without_spread_is_said_to_be_so(paired: bool, infinite: st
         "inconclusive",
     )
     assert infinite in comparison.sentence
-    assert "test by ranks p = " in comparison.sentence
+    assert "rank test p = " in comparison.sentence
     assert f"takes {6 if paired else 4} " in comparison.sentence
     enough = compare([2] * 6, [3] * 6, paired=paired)
     assert (enough.p, enough.verdict) == (
@@ -241,11 +241,11 @@ def test_a_comparison_knows_its_power_and_the_seeds_that_would_be_needed():
     assert paired.seeds_needed == seeds_needed(paired.paired_effect.value)
     assert f"takes {paired.seeds_needed:,} pairs" in paired.sentence
     assert independent.seeds_needed > 10 * paired.seeds_needed  # what pairing is for
-    assert f"takes {independent.seeds_needed:,} seeds for each method" in independent.sentence
+    assert f"takes {independent.seeds_needed:,} seeds per method" in independent.sentence
     same = compare(baseline, baseline)
     assert same.seeds_needed is None
     assert same.achieved_power == pytest.approx(0.05)
     shifted = compare(baseline, [x + 1 for x in baseline])
     assert (shifted.achieved_power, shifted.seeds_needed) == (0.0, 6)
     assert same.as_dict()["seeds_needed"] is None
-    assert "seeds for 0.80" in str(paired)
+    assert "seeds for power 0.80" in str(paired)

@@ -107,7 +107,7 @@ def test_seeds_that_are_no_whole_number_are_refused(seeds: object) -> None:
 def test_an_effect_too_small_for_any_number_of_seeds_is_refused() -> None:
     assert seeds_needed(1e-8) == pytest.approx(7.849e16, rel=1e-3)
     for effect in (1e-12, -1e-160, 1e-300):
-        with pytest.raises(ValueError, match=f"no number of seeds up to 2⁶⁰ finds an effect of {effect}"):
+        with pytest.raises(ValueError, match=f"no number of seeds up to 2⁶⁰ detects an effect of {effect}"):
             seeds_needed(effect)
 
 

@@ -15,7 +15,7 @@ BASELINE = np.array([0.168, 0.171, 0.165, 0.169, 0.170])
 BETTER = {"clear": "lower", "slight": "lower"}
 METRICS = {
     "clear": (BASELINE, BASELINE - [0.007, 0.008, 0.005, 0.007, 0.006]),
-    "slight": (BASELINE, BASELINE - [0.001, 0.006, 0.004, 0.002, 0.008]),  # p = 0.03 by itself
+    "slight": (BASELINE, BASELINE - [0.001, 0.006, 0.004, 0.002, 0.008]),  # p = 0.03 alone
     "none": (BASELINE, BASELINE - [-0.001, 0.002, -0.002, 0.001, -0.001]),
 }
 
@@ -68,7 +68,7 @@ def test_the_printed_table_is_aligned() -> None:
     table = compare_table(METRICS, better=BETTER)
     lines = str(table).splitlines()
     assert len(lines) == 1 + len(table)
-    for title in ("difference", "95% interval", "Holm p"):
+    for title in ("candidate − baseline", "95% interval", "p (Holm)"):
         ends = lines[0].index(title) + len(title)
         assert all(line[ends - 1] != " " and line[ends] == " " for line in lines)
     starts = lines[0].index("verdict")

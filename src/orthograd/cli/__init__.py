@@ -1,1 +1,1 @@
-"""The bodies of the commands that do more than one library call; `cli` registers them."""
+"""The command line: one file per command; `main` registers them."""

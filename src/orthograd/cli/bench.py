@@ -1,4 +1,4 @@
-"""The command ``orthograd bench``: what ⊥Grad, calibration or training costs on this machine."""
+"""The command ``orthograd bench``: measure the cost of ⊥Grad, calibration or training on this machine."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ def bench(
     only: Annotated[
         Optional[list[str]],  # noqa: UP045 typer reads it on 3.10
         typer.Option(
-            help="What to measure: names of --list, with commas or one option each; the optimizer if not given.",
+            help="Benchmarks to run, from --list, separated by commas; default: optimizer.",
             metavar="NAME",
             show_default=False,
         ),
     ] = None,
-    list_names: Annotated[bool, typer.Option("--list", help="Say what can be measured, and measure nothing.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto: the GPU where there is one.")] = "auto",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads; the bounds are for 2.")] = 2,
-    quick: Annotated[bool, typer.Option("--quick", help="Only the smaller network, fewer rounds.")] = False,
-    record: Annotated[Optional[Path], typer.Option(help="Write the figures to this file as JSON.")] = None,  # noqa: UP045
+    list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks and exit.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU if there is one.")] = "auto",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads; the targets are for 2.")] = 2,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller network, fewer repetitions.")] = False,
+    record: Annotated[Optional[Path], typer.Option(help="Write the results to this JSON file.")] = None,  # noqa: UP045
 ) -> None:
-    """Measure what ⊥Grad costs and how exact it is here, beside what others do, in one run.
+    """Measure the cost and the accuracy of ⊥Grad on this machine.
 
-    Figures are ratios or errors, so machines compare; of training, corruption and evaluation also seconds, with bounds
-    for one NVIDIA H200, or two CPU cores. Exits with 1 if a bound is not kept.
+    Results are ratios to other code in the same run, or errors, so that
+    machines can be compared. Training, corruption and evaluation also have
+    seconds, with targets for one NVIDIA H200 or two CPU cores. Exits with 1 if
+    a target is missed.
+
+    Examples:
 
     orthograd bench
     orthograd bench --only step,memory
@@ -64,10 +68,10 @@ def bench(
     with console.status("measuring …") as status:
         for claim in suite.measured(names, chosen, quick=quick):
             claims.append(claim)
-            status.update(f"measured {claim.key}; measuring on …")
-            if not console.is_terminal:  # a log shows how far it is, too
+            status.update(f"measured {claim.key}; measuring …")
+            if not console.is_terminal:  # progress for a log
                 print(f"{claim.key}: {claim.value:.3g}", flush=True)
-            if record is not None:  # after each, so that a benchmark that is stopped leaves what it has measured
+            if record is not None:  # after each, so that an interrupted benchmark keeps its results
                 write_record(record, claims, facts)
     console.print(_table(claims, facts))
     if not all(claim.holds for claim in claims):
@@ -81,7 +85,7 @@ def _check_record(record: Path | None) -> None:
 
 
 def _checked_device(names: list[str], device: str, *, quick: bool) -> torch.device:
-    """The device on which all of these can be measured; what is missing is said before anything is measured."""
+    """The device for these benchmarks; BadParameter if one cannot run here."""
     from ..lab.bench.suite import MEASUREMENTS
     from ..lab.data.corruption import frost_textures
     from .options import device_named
@@ -94,7 +98,7 @@ def _checked_device(names: list[str], device: str, *, quick: bool) -> torch.devi
             expected = "a GPU" if measurement.device == "cuda" else "the CPU"
             raise typer.BadParameter(f"{name}: expected {expected}, got {chosen.type}")
         if quick and not measurement.has_quick_way:
-            raise typer.BadParameter(f"{name}: expected no --quick, for it has no quicker way")
+            raise typer.BadParameter(f"{name}: expected no --quick, as it has no quick version")
         if measurement.needs_frost:
             try:
                 frost_textures()
@@ -108,7 +112,7 @@ def _names() -> Table:
 
     from ..lab.bench.suite import GROUPS, MEASUREMENTS
 
-    table = Table("name", "measures whether")
+    table = Table("name", "claim")
     for name, parts in GROUPS.items():
         table.add_row(name, f"all of: {', '.join(parts)}")
     for name, measurement in MEASUREMENTS.items():
@@ -120,7 +124,9 @@ def _table(claims: list[Claim], facts: dict[str, str]) -> Table:
     from rich.table import Table
 
     where = ", ".join(f"{name} {value}" if name != "device" else value for name, value in facts.items())
-    table = Table("what", "here", "bound", "others in the same run", title=f"Measured on {where}", title_justify="left")
+    table = Table(
+        "benchmark", "here", "target", "others in the same run", title=f"Measured on {where}", title_justify="left"
+    )
     for claim in claims:
         bound = "" if claim.target is None else f"≤ {claim.target:g}"
         others = [f"{name} {value:.3g}" for name, value in claim.others.items()]

@@ -1,4 +1,4 @@
-"""The command ``orthograd compare``: the same networks trained with and without ⊥Grad, and a verdict."""
+"""The command ``orthograd compare``: train a network with two methods over seeds, and compare them."""
 
 from __future__ import annotations
 
@@ -27,74 +27,86 @@ Whole: TypeAlias = Optional[int]  # noqa: UP045
 Number: TypeAlias = Optional[float]  # noqa: UP045
 Text: TypeAlias = Optional[str]  # noqa: UP045
 MOST_SEEDS = 10_000
-"""Torch takes 32 bits of a seed, so that higher ones would give the same runs once more."""
-TRAINING = "Training (where not given: the recipe of the data set)"
+"""Torch uses 32 bits of a seed, so higher seeds would repeat runs."""
+TRAINING = "Training (default: the recipe of the data set)"
 
 
 def compare(
     seeds: Annotated[
-        int, typer.Option(min=2, max=MOST_SEEDS, help="Seeds of each method; runs that share a seed are pairs.")
+        int, typer.Option(min=2, max=MOST_SEEDS, help="Number of seeds per method. Runs that share a seed are paired.")
     ] = 10,
     first_seed: Annotated[int, typer.Option(min=0, max=2**32 - 1 - MOST_SEEDS, help="First seed.")] = 0,
     candidate: Annotated[
-        str, typer.Option(help=f"What to compare with the baseline: {', '.join(METHODS)}.")
+        str, typer.Option(help=f"Method to compare with the baseline: {', '.join(METHODS)}.")
     ] = "orthograd",
-    baseline: Annotated[str, typer.Option(help="What to compare it with.")] = "baseline",
-    dataset: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}, or package.module:function.")] = "digits",
+    baseline: Annotated[
+        str, typer.Option(help="Method to compare with. baseline is the plain optimizer.")
+    ] = "baseline",
+    dataset: Annotated[
+        str, typer.Option(help=f"Data set: {', '.join(RECIPES)}, or package.module:function.")
+    ] = "digits",
     model: Annotated[
         Text,
         typer.Option(
             rich_help_panel=TRAINING,
-            help="cnn, cnn_batchnorm, mlp, resnet18, resnet50, wide_resnet28_10, or package.module:function.",
+            help="Network: cnn, cnn_batchnorm, mlp, resnet18, resnet50, wide_resnet28_10, or package.module:function.",
         ),
     ] = None,
     labels_per_class: Annotated[
-        Whole, typer.Option(rich_help_panel=TRAINING, min=0, help="Training images a class; 0: all.")
+        Whole, typer.Option(rich_help_panel=TRAINING, min=0, help="Training images per class; 0 for all.")
     ] = None,
-    epochs: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1)] = None,
-    batch_size: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1)] = None,
-    optimizer: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="sgd or adamw.")] = None,
-    learning_rate: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
+    epochs: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1, help="Training epochs.")] = None,
+    batch_size: Annotated[Whole, typer.Option(rich_help_panel=TRAINING, min=1, help="Images per step.")] = None,
+    optimizer: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="Optimizer: sgd or adamw.")] = None,
+    learning_rate: Annotated[Number, typer.Option(rich_help_panel=TRAINING, help="Initial learning rate.")] = None,
     schedule: Annotated[
-        Text, typer.Option(rich_help_panel=TRAINING, help="Of the rate: constant, or cosine, which falls to zero.")
+        Text, typer.Option(rich_help_panel=TRAINING, help="Learning-rate schedule: constant or cosine.")
     ] = None,
-    momentum: Annotated[Number, typer.Option(rich_help_panel=TRAINING, help="Of sgd.")] = None,
-    weight_decay: Annotated[Number, typer.Option(rich_help_panel=TRAINING)] = None,
-    augmentation: Annotated[Text, typer.Option(rich_help_panel=TRAINING, help="none or crop_flip.")] = None,
+    momentum: Annotated[Number, typer.Option(rich_help_panel=TRAINING, help="Momentum of sgd.")] = None,
+    weight_decay: Annotated[Number, typer.Option(rich_help_panel=TRAINING, help="Weight decay.")] = None,
+    augmentation: Annotated[
+        Text, typer.Option(rich_help_panel=TRAINING, help="Data augmentation: none or crop_flip.")
+    ] = None,
     last_batch: Annotated[
         Text,
         typer.Option(
             rich_help_panel=TRAINING,
-            help="The last batch of an epoch where it is smaller than the others: keep or drop; to study what it does: "
+            help="The last batch of an epoch if it is smaller than the others: keep or drop. Variants for a study: "
             "first, weighted, running_statistics.",
         ),
     ] = None,
     corruptions: Annotated[
-        bool, typer.Option("--corruptions", help="Evaluate on the 15 corruptions of CIFAR-10-C, at 5 severities each.")
+        bool, typer.Option("--corruptions", help="Evaluate on CIFAR-10-C: 15 corruptions at 5 severities.")
     ] = False,
-    device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cpu, or cuda: one GPU, several runs at once.")] = (
+    device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cpu, or cuda for concurrent runs on one GPU.")] = (
         "cpu"
     ),
     precision: Annotated[
         Text,
-        typer.Option(rich_help_panel=WHERE, help=f"Of a GPU: {', '.join(CHOICES['precision'])}. \\[default: tf32]"),
+        typer.Option(
+            rich_help_panel=WHERE, help=f"GPU precision: {', '.join(CHOICES['precision'])}. \\[default: tf32]"
+        ),
     ] = None,
     workers: Workers = None,
     executor: Executor = "local",
     address: Address = None,
     gpus_per_run: GPUsPerRun = None,
     out: Annotated[
-        Path, typer.Option(rich_help_panel=WHERE, help="Folder for the page, the tables and the runs.")
+        Path, typer.Option(rich_help_panel=WHERE, help="Folder for the report, the tables and the runs.")
     ] = Path("comparison"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and how long it takes.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the runs to do and the estimated time; train nothing.")
+    ] = False,
 ) -> None:
-    """Train the same network with and without ⊥Grad over seeds, test the difference, and write a page about it.
+    """Compare ⊥Grad with the plain optimizer over seeds: train, test, write a report.
 
-    Both runs of a seed share their few training images, their initial weights
-    and the order of their batches, so they are pairs. Each is evaluated on
-    clean test images and on shifted ones at five severities, as it is and
-    after temperature scaling. What is finished is never done again: stop with
-    Ctrl-C and repeat the command to go on.
+    Both runs of a seed share their training images, initial weights and batch
+    order, so they are paired. Each is evaluated on clean and on corrupted test
+    images, before and after temperature scaling. The report says whether
+    calibration and accuracy are better, worse, equivalent or inconclusive.
+    Interrupt with Ctrl-C at any time; the same command resumes.
+
+    Examples:
 
     orthograd compare
     orthograd compare --model cnn_batchnorm --out batchnorm
@@ -123,7 +135,7 @@ def compare(
         "precision": precision or ("tf32" if device == "cuda" else None),
         "shifts": "cifar10c" if corruptions else None,
     }
-    from .execution import Failures, Place  # with torch, which help does not wait for
+    from .execution import Failures, Place  # imports torch, which --help does not need
 
     try:
         base = config_of(dataset, given)
@@ -137,7 +149,7 @@ def compare(
 
 
 def config_of(dataset: str, given: dict[str, Any]) -> Config:
-    """The recipe of the data set with what was given in its place; what would be ignored is refused."""
+    """The recipe of the data set with the given settings; ValueError for a setting that would be ignored."""
     config = dataclasses.replace(recipe(dataset), **{name: value for name, value in given.items() if value is not None})
     if config.optimizer != "sgd":
         refuse_ignored({"--momentum": given["momentum"] is not None}, f"with the optimizer {config.optimizer}")
@@ -145,14 +157,14 @@ def config_of(dataset: str, given: dict[str, Any]) -> Config:
 
 
 def compared(base: Config, methods: tuple[str, str], *, seeds: range, folder: Path, place: Place, dry_run: bool) -> int:
-    """Plan, train what is missing, test, print and write; the exit code."""
+    """Plan, train the missing runs, test, print and write; the exit code."""
     from rich.console import Console
 
     from ..lab.comparison.plan import planned
     from ..lab.jobs.store import Store
     from .execution import FAILED, INTERRUPTED, executed, executor_for, exit_code, require_device
 
-    console = Console(markup=False, emoji=False)  # folders are printed as they are named
+    console = Console(markup=False, emoji=False)  # folder names are printed verbatim
     require_device(base, place)
     store = Store(folder / "runs")
     grid, start = planned(base, seeds, methods, store)
@@ -163,20 +175,20 @@ def compared(base: Config, methods: tuple[str, str], *, seeds: range, folder: Pa
     code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place), start=start)))
     if code == INTERRUPTED:
         return code
-    # With scipy: not before the workers have ended, for the memory.
+    # These import scipy: after the workers have ended, to save memory.
     from ..lab.comparison.output import print_results
     from ..lab.comparison.pair import MethodPair
 
     pair = MethodPair.if_enough(finished(grid, store) if code == FAILED else records, *methods)
     if pair is None:
-        print("There is no page: fewer than 2 seeds have both their runs.", file=sys.stderr)
+        print("No report: fewer than 2 seeds have both runs.", file=sys.stderr)
     else:
         print_results(console, pair, folder)
     return code
 
 
 def finished(grid: Grid, store: Store) -> list[dict[str, Any]]:
-    """The sound records that there are."""
+    """The records of all finished runs that can be read."""
     from ..lab.files import FileError
 
     records = []
@@ -187,7 +199,7 @@ def finished(grid: Grid, store: Store) -> list[dict[str, Any]]:
 
 
 def print_plan(console: Console, grid: Grid, store: Store, workers: int | None, *, is_here: bool) -> None:
-    """Print what is done, what is left, and about how long that takes."""
+    """Print how many runs are finished and to do, and the estimated time."""
     from ..lab.comparison.plan import seconds_per_run
     from ..lab.comparison.records import duration
     from ..lab.jobs.processes import ProcessPool
@@ -200,8 +212,8 @@ def print_plan(console: Console, grid: Grid, store: Store, workers: int | None, 
     )
     if config.device == "cuda" or not is_here:
         whole = duration(seconds * left)
-        console.print(f"About {duration(seconds)} a run alone, {whole} in all; several at once take less.")
+        console.print(f"About {duration(seconds)} per run alone, {whole} in all; concurrent runs take less.")
         return
     processes = ProcessPool(workers).workers
     with_them = f"{duration(seconds * left / processes)} in all with {processes} process{'es' * (processes > 1)}"
-    console.print(f"About {duration(seconds)} a run, {with_them}.")
+    console.print(f"About {duration(seconds)} per run, {with_them}.")

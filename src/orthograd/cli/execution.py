@@ -1,4 +1,4 @@
-"""How `orthograd compare` and `orthograd reproduce` do their runs: where, with a progress bar and a time limit."""
+"""Runs for `orthograd compare` and `orthograd reproduce`: executor, progress bar and time limit."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from .options import refuse_ignored
 
 FAILED, INTERRUPTED = 1, 130
 Failures = (ValueError, TypeError, OSError, ImportError)
-"""What is wrong with what was asked, or with the disk: told in a line, not with a traceback."""
+"""Errors in the request or on the disk, which are printed in one line without a traceback."""
 LOG_EVERY = 60.0  # seconds
 LONGEST_TIMER = 3e8  # seconds
 
 
 @dataclass(frozen=True)
 class Place:
-    """Who does the runs: this machine, or a Ray cluster; and how many at once, None for as many as suit."""
+    """The place of the runs: this machine or a Ray cluster, and how many at once (None: automatic)."""
 
     executor: str = "local"
     workers: int | None = None
@@ -55,19 +55,19 @@ class Place:
 
 
 def exit_code(work: Callable[[], int | None]) -> int:
-    """Do the work; its exit code, 0 if it has none. Where it was stopped, or runs failed, what to do next is said."""
+    """Do the work; its exit code. If it is interrupted or runs fail, print what to do next."""
     try:
         return work() or 0
     except KeyboardInterrupt:
-        print("Stopped. Nothing is lost: the same command goes on from here.", file=sys.stderr)
+        print("Interrupted. Run the same command again to resume.", file=sys.stderr)
         return INTERRUPTED
     except ExperimentError as error:
-        print(f"{error}\nThe same command tries these again.", file=sys.stderr)
+        print(f"{error}\nRun the same command again to retry these.", file=sys.stderr)
         return FAILED
 
 
 def executor_for(base: Config, place: Place) -> Executor:
-    """A Ray cluster, concurrent runs on one GPU, or processes on the cores; one worker is this process itself."""
+    """A Ray cluster, concurrent runs on one GPU, or processes on the cores; with one worker, this process."""
     if place.executor == "ray":
         return RayCluster(place.address, max_concurrent=place.workers, gpus_per_run=place.gpus_per_run)
     if base.device == "cuda":
@@ -76,9 +76,9 @@ def executor_for(base: Config, place: Place) -> Executor:
 
 
 def require_device(config: Config, place: Place) -> None:
-    """Refuse to begin what this machine cannot do."""
+    """Raise ValueError if the runs need a GPU and this machine has none."""
     if config.device == "cuda" and place.executor == "local" and not torch.cuda.is_available():
-        raise ValueError("expected a GPU for these runs, got none; --device cpu is for small tries")
+        raise ValueError("expected a GPU for these runs, got none; use --device cpu for small tests")
 
 
 def executed(
@@ -89,11 +89,11 @@ def executed(
     look: Callable[[], None] = lambda: None,
     start: Fingerprint | None = None,
 ) -> list[dict[str, Any]]:
-    """Say how much there is to do, do it under a progress bar, looking whether to stop; the records.
+    """Do the runs under a progress bar; their records. ``look`` is called at every event and may raise to stop.
 
-    Where all runs have to start from the same data and network, workers that find others refuse.
+    If ``start`` is given, workers refuse runs whose data or network differ from it.
     """
-    with naming(store.folder, "be made"):  # once, and not in every run anew
+    with naming(store.folder, "be made"):  # once, not in every run
         store.folder.mkdir(parents=True, exist_ok=True)
     plan = grid.plan(store)
     done = f", {len(plan.finished)} of them done" if plan.finished else ""
@@ -108,7 +108,7 @@ def executed(
 
 
 class Progress:
-    """A bar over the epochs of all runs, with the time that is left."""
+    """A progress bar over the epochs of all runs, with the remaining time."""
 
     def __init__(self, console: Console, configs: Sequence[dict[str, Any]]) -> None:
         self._epochs = {config_hash(config): int(config["epochs"]) for config in configs}
@@ -141,7 +141,7 @@ class Progress:
         self._bar.stop()
 
     def notice(self, event: Event) -> None:
-        """Take in what happened to a run."""
+        """Update the bar with an event of a run."""
         name = event.hash
         if event.is_last:
             self._runs += 1
@@ -152,7 +152,7 @@ class Progress:
         self._bar.update(self._task, completed=sum(self._done.values()), description=self._words())
 
     def _log(self) -> None:
-        """Also while nothing is noticed: evaluating a network may take minutes, and no epochs."""
+        """Print a line every minute, also without events: evaluation may take minutes."""
         while not self._is_over.wait(LOG_EVERY):
             share = sum(self._done.values()) / sum(self._epochs.values())
             words = f"{time.strftime('%H:%M')}  {self._words()}, {share:.0%} of their epochs"
@@ -164,26 +164,26 @@ class Progress:
 
 
 class TimeIsUp(KeyboardInterrupt):
-    """Ends training as Ctrl-C does: every run goes on from its checkpoint next time."""
+    """Ends training as Ctrl-C does: every run resumes from its checkpoint next time."""
 
 
 @contextmanager
 def interrupted_after(minutes: float | None) -> Iterator[Callable[[], None]]:
-    """TimeIsUp in the main thread after so long; None for never.
+    """Raise TimeIsUp in the main thread after some minutes; None for never.
 
-    By a signal of its own: where Ctrl-C is ignored, as in the background of a script, it comes all the same. Inside a
-    destructor Python drops it, so the block is given a function that raises it again, to be called now and then.
+    It uses its own signal, which works where Ctrl-C is ignored, as in the background of a script. Python drops
+    exceptions inside destructors, so the block gets a function that raises it again, to be called now and then.
     """
     if minutes is None:
         yield lambda: None
         return
     if not hasattr(signal, "setitimer"):
-        raise ValueError("expected no time limit on a system that has no timers, such as Windows")
+        raise ValueError("expected no time limit on a system without interval timers, such as Windows")
 
     is_up = threading.Event()
 
     def end(*_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # what ends then must not be interrupted itself
+        signal.setitimer(signal.ITIMER_REAL, 0)  # cleaning up must not be interrupted
         is_up.set()
         raise TimeIsUp
 
@@ -193,8 +193,8 @@ def interrupted_after(minutes: float | None) -> Iterator[Callable[[], None]]:
 
     before = signal.signal(signal.SIGALRM, end)
     try:
-        # Zero would be never, and no timer counts beyond ten years; and once more every second, for the first may come
-        # just before a long sleep.
+        # Zero would mean never, and timers end at ten years. Repeated every second: the first signal may come just
+        # before a long sleep.
         signal.setitimer(signal.ITIMER_REAL, min(max(60 * minutes, 1e-6), LONGEST_TIMER), 1.0)
         yield look
     finally:

@@ -1,4 +1,4 @@
-"""The command line: parse, one library call, print. Help comes at once: torch is imported by what needs it."""
+"""The entry point: registers the commands. Commands import torch themselves, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..imports import advised
 from ..lab.gpu import QUEUES
 
 try:
-    import rich  # noqa: F401 typer does without, the commands do not
+    import rich  # noqa: F401 the commands need it, typer does not
     import typer
 except ImportError as error:
     print(f"orthograd: {advised(error)}", file=sys.stderr)
@@ -51,7 +51,7 @@ def root(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Gradients orthogonal to the weights they change: the same accuracy, less overconfidence."""
+    """Options before a command."""
 
 
 @app.command()
@@ -60,7 +60,7 @@ def version() -> None:
     print(__version__)
 
 
-# Where the encoding of the output lacks a sign, as cp1252 lacks ⊥, ASCII stands in for it.
+# ASCII for characters that the output's encoding lacks, as cp1252 lacks ⊥.
 SIGNS = {
     **dict.fromkeys("−–—‐", "-"),
     **dict.fromkeys("“”″", '"'),
@@ -82,7 +82,7 @@ SIGNS = {
 
 
 def make_printable(*streams: TextIO | None) -> None:
-    """Let these streams print every text: a table that cannot be encoded must not end hours of work."""
+    """Make these streams replace characters that they cannot encode, so that printing never fails."""
     codecs.register_error("orthograd", _encodable)
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
@@ -96,7 +96,7 @@ def _encodable(error: UnicodeError) -> tuple[str, int]:
 
 
 def stand_in(sign: str) -> str:
-    """ASCII that reads like the sign, or a question mark.
+    """ASCII that reads like the character, or a question mark.
 
     >>> [stand_in(sign) for sign in "⊥≤θΣ²₁é漢"]
     ['_|_', '<=', 'theta', 'Sigma', '^2', '_1', 'e', '?']
@@ -112,7 +112,7 @@ def stand_in(sign: str) -> str:
 
 def main() -> None:
     """Entry point of the command ``orthograd``."""
-    os.environ.setdefault(*QUEUES)  # before anything asks for a GPU
+    os.environ.setdefault(*QUEUES)  # before CUDA starts
     make_printable(sys.stdout, sys.stderr)
     try:
         app()

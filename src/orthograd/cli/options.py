@@ -1,4 +1,4 @@
-"""Options that commands share: who does the runs, how many at once, and on which device."""
+"""Options that commands share: executor, concurrent runs and device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     import torch
 
-WHERE = "Where and how"
+WHERE = "Where to run"
 
 # typer reads annotations at run time, so on Python 3.10 they must be Optional[…].
 Workers: TypeAlias = Annotated[
@@ -20,25 +20,25 @@ Workers: TypeAlias = Annotated[
         "--max-concurrent",
         rich_help_panel=WHERE,
         min=1,
-        help="Runs at once; if not given, one a core, or as many as suit the GPU or the cluster.",
+        help="Concurrent runs; default: one per core, or as many as fit the GPU or the cluster.",
     ),
 ]
 Executor: TypeAlias = Annotated[
     str,
-    typer.Option(rich_help_panel=WHERE, help="local: this machine; or ray: a cluster, needs the extra ray."),
+    typer.Option(rich_help_panel=WHERE, help="local for this machine, ray for a cluster (extra: ray)."),
 ]
 Address: TypeAlias = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option(rich_help_panel=WHERE, help="Of the Ray cluster; RAY_ADDRESS or this machine if not given."),
+    typer.Option(rich_help_panel=WHERE, help="Address of the Ray cluster; default: RAY_ADDRESS, or this machine."),
 ]
 GPUsPerRun: TypeAlias = Annotated[
     Optional[float],  # noqa: UP045
-    typer.Option(rich_help_panel=WHERE, min=0, help="Share of a GPU for each run under Ray, such as 0.25."),
+    typer.Option(rich_help_panel=WHERE, min=0, help="GPUs per run with Ray, such as 0.25."),
 ]
 
 
 def refuse_ignored(is_given: Mapping[str, bool], where: str) -> None:
-    """Name options that would be ignored there: whoever gives them believes that they count.
+    """Raise ValueError that names options which would be ignored.
 
     >>> refuse_ignored({"--momentum": True, "--seed": False}, "with the optimizer adamw")
     Traceback (most recent call last):

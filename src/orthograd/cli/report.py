@@ -1,4 +1,4 @@
-"""The command ``orthograd report``: the page of a comparison, made again from the records of its runs."""
+"""The command ``orthograd report``: the report of a comparison from the records of its runs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from ..imports import require
 
 
 def report(
-    runs: Annotated[Path, typer.Argument(help="Folder of a comparison, of its runs, or of records as JSON files.")],
-    baseline: Annotated[str, typer.Option(help="The method that others are compared with.")] = "baseline",
-    candidate: Annotated[Optional[str], typer.Option(help="The method to compare; all there are if not given.")] = None,  # noqa: UP045 typer reads it on 3.10
+    runs: Annotated[Path, typer.Argument(help="Folder of a comparison, of its runs, or of JSON records.")],
+    baseline: Annotated[str, typer.Option(help="Method to compare with.")] = "baseline",
+    candidate: Annotated[Optional[str], typer.Option(help="Method to compare; default: every other method.")] = None,  # noqa: UP045 typer reads it on 3.10
     model: Annotated[Optional[str], typer.Option(help="Only runs of this model.")] = None,  # noqa: UP045
     dataset: Annotated[Optional[str], typer.Option(help="Only runs on this data set.")] = None,  # noqa: UP045
-    out: Annotated[Optional[Path], typer.Option(help="File or folder; beside the runs if not given.")] = None,  # noqa: UP045
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="File or folder for the report; default: beside the runs."),
+    ] = None,
 ) -> None:
-    """Make the page of a comparison again, from the records of its runs alone.
+    """Write the report of a comparison from the records of its runs.
 
-    Nothing is trained and no logits are read. Where the folder holds several
-    comparisons, each gets a page of its own, named by what sets it apart.
+    Trains nothing and reads no logits. If the folder holds several
+    comparisons, each gets its own page, named by the settings that differ.
+
+    Examples:
 
     orthograd report comparison
     orthograd report comparison --model cnn_batchnorm --out batchnorm.html
     """
     require("numpy", "safetensors", "scipy")
-    from ..lab.comparison.output import write_pages  # with scipy, which no other command waits for
+    from ..lab.comparison.output import write_pages  # imports scipy
     from ..lab.comparison.records import files_gone
 
     try:
@@ -40,4 +45,4 @@ def report(
     for path in written:
         typer.echo(str(path))
     for path in files_gone(runs):
-        typer.echo(f"orthograd report: {path} is gone: the page is made from the records alone", err=True)
+        typer.echo(f"orthograd report: {path} is missing: the report was made from the records only", err=True)

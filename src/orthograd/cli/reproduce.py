@@ -1,4 +1,4 @@
-"""The command ``orthograd reproduce``: the paper's experiments, run again, each number beside the paper's."""
+"""The command ``orthograd reproduce``: run the paper's experiments and compare every number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Whole: TypeAlias = Optional[int]  # noqa: UP045
 Number: TypeAlias = Optional[float]  # noqa: UP045
 Text: TypeAlias = Optional[str]  # noqa: UP045
 Folder: TypeAlias = Optional[Path]  # noqa: UP045
-SMALLER = "A smaller try (no longer the paper's setting)"
+SMALLER = "Smaller runs (not the paper's setting)"
 
 
 def reproduce(
@@ -24,26 +24,30 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="NAME",
-            help=f"{', '.join(GROUPS['paper'])}; beyond the paper {', '.join(GROUPS['beyond'])}; the figures "
-            "reliability and overtrained; or paper, beyond, all.",
+            help=f"Experiments: {', '.join(GROUPS['paper'])}; beyond the paper: {', '.join(GROUPS['beyond'])}; "
+            "figures: reliability, overtrained; or a group: paper, beyond, all.",
         ),
     ],
     seeds: Annotated[
-        Whole, typer.Option(rich_help_panel=SMALLER, min=2, max=10_000, help="Seeds of each method.")
+        Whole, typer.Option(rich_help_panel=SMALLER, min=2, max=10_000, help="Number of seeds per method.")
     ] = None,
-    epochs: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=1)] = None,
+    epochs: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=1, help="Training epochs.")] = None,
     model: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="Another network, as in compare.")] = None,
     dataset: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="Another data set, as in compare.")] = None,
-    labels_per_class: Annotated[Whole, typer.Option(rich_help_panel=SMALLER, min=0, help="0: all.")] = None,
-    shifts: Annotated[Text, typer.Option(rich_help_panel=SMALLER, help="none, simple or cifar10c.")] = None,
-    device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cuda: one GPU, several runs at once; or cpu.")] = (
+    labels_per_class: Annotated[
+        Whole, typer.Option(rich_help_panel=SMALLER, min=0, help="Training images per class; 0 for all.")
+    ] = None,
+    shifts: Annotated[
+        Text, typer.Option(rich_help_panel=SMALLER, help="Corrupted test images: none, simple or cifar10c.")
+    ] = None,
+    device: Annotated[str, typer.Option(rich_help_panel=WHERE, help="cuda for concurrent runs on one GPU, or cpu.")] = (
         "cuda"
     ),
     precision: Annotated[
         Text,
         typer.Option(
             rich_help_panel=WHERE,
-            help="Of a GPU: float32, tf32, bf16; if not given, tf32 for table 1 and bf16 for most others.",
+            help="GPU precision: float32, tf32 or bf16; default: tf32 for table 1, bf16 for most others.",
         ),
     ] = None,
     workers: Workers = None,
@@ -51,28 +55,35 @@ def reproduce(
     address: Address = None,
     gpus_per_run: GPUsPerRun = None,
     minutes: Annotated[
-        Number, typer.Option(rich_help_panel=WHERE, min=0, help="Stop training after so long, and go on next time.")
+        Number,
+        typer.Option(
+            rich_help_panel=WHERE, min=0, help="Stop training after this many minutes; the next call resumes."
+        ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(rich_help_panel=WHERE, help="Folder for the page, the tables and the runs.")
+        Path, typer.Option(rich_help_panel=WHERE, help="Folder for the report, the tables and the runs.")
     ] = Path("reproduction"),
     export: Annotated[
         Folder,
         typer.Option(
             rich_help_panel=WHERE,
-            help="Folder of small files of records: what is there is not run again, what is new is added.",
+            help="Folder of exported records: runs in it are not repeated, new ones are added.",
         ),
     ] = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Train nothing; make all files from what is there.")] = (
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Train nothing; write all files from existing records.")
+    ] = (False),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs to do and the GPU time; train nothing.")] = (
         False
     ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the GPU time that it needs.")] = (False),
 ) -> None:
-    """Run the paper's experiments again, and set every number of the paper beside ours.
+    """Run the paper's experiments and compare every number of the paper with ours.
 
-    What is finished is never done again, whichever experiment asked for it:
-    table1, temperature and corruption are about the same runs. Stop with
-    Ctrl-C and repeat the command to go on.
+    Experiments share runs: table1, temperature and corruption need the same
+    ones, and a finished run is not repeated. Interrupt with Ctrl-C at any time;
+    the same command resumes.
+
+    Examples:
 
     orthograd reproduce all --dry-run
     orthograd reproduce table1 precision --minutes 30
@@ -85,7 +96,7 @@ def reproduce(
         require("ray", extra="ray")
     from .execution import (
         Failures,
-        Place,  # with torch, which help does not wait for
+        Place,  # imports torch, which --help does not need
     )
     from .reproduction import Request, reproduced
 

@@ -1,4 +1,4 @@
-"""How `orthograd reproduce` goes about it: plan, train what is missing, and make every file from the records."""
+"""The steps of `orthograd reproduce`: plan, train the missing runs, write every file from the records."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from .execution import (
 __all__ = ["INCOMPLETE", "Failures", "Request", "reproduced"]
 
 INCOMPLETE = 3
-"""The exit code when the minutes were up before all runs were done."""
+"""The exit code when --minutes ended before all runs were done."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for: experiments or groups, at which scale, and where things lie."""
+    """A request: experiments or groups, their scale, and the folders."""
 
     names: tuple[str, ...]
     scale: Scale
@@ -60,17 +60,17 @@ class Request:
 
     @property
     def store(self) -> Store:
-        """Where runs lie."""
+        """The store of the runs."""
         return Store(self.folder / "runs")
 
     def evidence(self) -> Evidence:
-        """The records there are now, in the store and among those that were exported."""
+        """The records in the store and in the export folder."""
         return Evidence.of(self.scale, store=self.store, folder=self.export)
 
     def missing(self, evidence: Evidence) -> list[list[Config]]:
-        """The runs still to be done: experiment by experiment, in these precision by precision.
+        """The runs to do, by experiment and then by precision.
 
-        Experiments in a row that train the same network are one group, so that the GPU stays full between them.
+        Consecutive experiments that train the same network form one group, so that the GPU stays full between them.
         """
         planned = runs_in_order(self.experiments, self.scale).values()
         runs = chain.from_iterable(sorted(runs, key=attrgetter("precision")) for runs in planned)
@@ -79,8 +79,8 @@ class Request:
 
 
 def reproduced(request: Request, *, dry_run: bool) -> int:
-    """Do all that the command does; its exit code."""
-    console = Console(markup=False, emoji=False)  # folders are printed as they are named
+    """Run the command; its exit code."""
+    console = Console(markup=False, emoji=False)  # folder names are printed verbatim
     if request.export is not None and replace(request.scale, seeds=None) != Scale():
         chosen = (request.scale.device, request.scale.precision)
         departures = dict.fromkeys([*request.scale.departures, *(f"{name} for all" for name in chosen if name)])
@@ -100,7 +100,7 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
         console.print(f"Not the paper's setting: {', '.join(request.scale.departures)}.", soft_wrap=True)
     if request.is_rebuild and not evidence.records:
         places = " or ".join(str(place) for place in (request.store.folder, request.export) if place is not None)
-        raise ValueError(f"expected records of finished runs to make a page of in {places}, got none")
+        raise ValueError(f"expected records of finished runs in {places}, got none")
     missing = request.missing(evidence)
     runs = sum(map(len, runs_in_order(request.experiments, request.scale).values()))
     console.print(f"{', '.join(request.names)}: {runs} runs, {runs - sum(map(len, missing))} of them done.")
@@ -111,7 +111,7 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
 
 
 def _trained(console: Console, request: Request, groups: Sequence[list[Config]]) -> int:
-    """Train what is missing; nothing is begun where any of it cannot be."""
+    """Train the missing runs, after checking that all of them can be trained; the exit code."""
     for group in groups:
         require_device(group[0], request.place)
         trial(group[0])
@@ -125,10 +125,10 @@ def _trained(console: Console, request: Request, groups: Sequence[list[Config]])
                     grid = Grid(config.as_dict() for config in group)
                     try:
                         executed(console, grid, request.store, executor_for(group[0], request.place), look)
-                    except ExperimentError as error:  # the others shall not wait for someone to look
+                    except ExperimentError as error:  # the other groups still run
                         failures += error.failures
         except TimeIsUp:
-            print("The minutes are up. Nothing is lost: the same command goes on from here.", file=sys.stderr)
+            print("The time limit was reached. Run the same command again to resume.", file=sys.stderr)
             code = INCOMPLETE
         if failures:
             raise ExperimentError(failures, sum(map(len, groups)))
@@ -143,14 +143,14 @@ def _write(console: Console, request: Request) -> None:
         for path in whole.write(request.export, request.experiments):
             console.print(f"Records: {path}", soft_wrap=True)
     written = write_reproduction(request.evidence(), request.experiments, request.folder, records=request.export)
-    console.print(f"The page: {written[0]}", soft_wrap=True)
+    console.print(f"Report: {written[0]}", soft_wrap=True)
     console.print(f"Also written: {', '.join(path.name for path in written[1:])}", soft_wrap=True)
 
 
 def print_reproduction_plan(console: Console, experiments: Sequence[Experiment], evidence: Evidence) -> None:
-    """A line for each experiment; runs that an earlier line counts are not counted again."""
+    """Print a row per experiment; runs that an earlier row counts are not counted again."""
     speed, seen = rates(evidence.records.values()), set[str]()
-    table = Table("experiment", "runs", "done", "shared with the above", "missing", "time", title="The plan")
+    table = Table("experiment", "runs", "done", "shared with the above", "to do", "time", title="Plan")
     whole: list[Config] = []
     for experiment in experiments:
         configs = runs_of(experiment, evidence.scale)
@@ -166,13 +166,13 @@ def print_reproduction_plan(console: Console, experiments: Sequence[Experiment],
         f"{len(whole)} runs to do. Time on the GPU: {time_of(whole, speed)} ({speed.source}).", soft_wrap=True
     )
     if not MEASURED[0].is_file():
-        console.print(f"In the repository, where {MEASURED[0]} lies, more is known of the time.", soft_wrap=True)
+        console.print(f"A checkout that has {MEASURED[0]} gives better estimates.", soft_wrap=True)
     if evidence.scale.departures:
         console.print(f"Not the paper's setting: {', '.join(evidence.scale.departures)}.", soft_wrap=True)
 
 
 def time_of(configs: Sequence[Config], speed: Rates) -> str:
-    """What runs take together; "?" for those that nothing is known of.
+    """The total time of runs, with "?" for runs of unknown time.
 
     >>> time_of([], Rates({}, {}, ""))
     'none'

@@ -1,4 +1,4 @@
-"""The command ``orthograd theory``: the paper's theorems, tried."""
+"""The command ``orthograd theory``: check the paper's theorems numerically."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ NAMES = "convergence, wandering, path_length, renormalization, boundary"
 
 def theory(
     out: Annotated[Path, typer.Option(help="Folder for the figures and theory.json.")] = Path("theory"),
-    only: Annotated[Optional[str], typer.Option(help=f"One of {NAMES}; all if not given.")] = None,  # noqa: UP045 typer reads it on 3.10
+    only: Annotated[Optional[str], typer.Option(help=f"One of {NAMES}; default: all.")] = None,  # noqa: UP045 typer reads it on 3.10
     document: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(exists=True, dir_okay=False, help="Also write the tables into this Markdown file, at its marks."),
+        typer.Option(
+            exists=True, dir_okay=False, help="Also write the tables into this Markdown file, between its marks."
+        ),
     ] = None,
 ) -> None:
-    """Try what the paper's theorems say: on small problems, in float64, on the CPU, in about a minute.
+    """Check the paper's theorems on small problems, in about a minute on a CPU.
 
-    Prints each statement with what was measured and the bound it must keep,
-    and draws a figure for each theorem. Exits with 1 if one does not hold.
+    Prints each statement with the measured value and its bound, and draws a
+    figure for each theorem. Exits with 1 if a statement does not hold.
+
+    Examples:
 
     orthograd theory
     orthograd theory --only wandering --out somewhere
@@ -37,7 +41,7 @@ def theory(
 
     from ..paper.theory.suite import as_record, demonstrated
 
-    torch.set_num_threads(1)  # everything is small: more threads would only wait for each other
+    torch.set_num_threads(1)  # problems are small, so more threads would be slower
     console, tried = Console(), []
     try:
         _check_places(only, out, document)
@@ -56,7 +60,7 @@ def theory(
 
 
 def _check_places(only: str | None, folder: Path, document: Path | None) -> None:
-    """Refuse what could not be written to, before minutes of work."""
+    """Raise ValueError where the output cannot be written, before any work."""
     from ..paper.theory.suite import DEMONSTRATIONS, with_tables
 
     if folder.exists() and not folder.is_dir():
@@ -82,7 +86,7 @@ def _table(demonstration: dict[str, Any]) -> Table:
 
 
 def _written(record: dict[str, Any], folder: Path, document: Path | None) -> list[Path]:
-    """The record and the figures in the folder, and the tables of the document; what was written."""
+    """Write the record, the figures and the tables of the document; their paths."""
     from ..paper.theory.suite import with_tables, write_record
 
     paths = write_record(record, folder)

@@ -1,4 +1,4 @@
-"""One quantity of every parameter over a training: rows are parameters, from the input down to the output."""
+"""Heat maps of one quantity of every parameter over training: a row per parameter, from input to output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .style import BLUE, INK, VERMILION, figure_style
 
-ROW, HEAD, FOOT, LEAST = 0.165, 0.3, 0.42, 4  # inches, and rows that a colour bar needs
+ROW, HEAD, FOOT, LEAST = 0.165, 0.3, 0.42, 4  # inches; rows that a color bar needs
 WIDTH, BAR, GAP, LETTER, RIGHT = 3.6, 0.11, 0.09, 0.058, 0.5
 MISSING = "#DDDDDD"
 LONGEST = 34  # letters of a name
@@ -26,7 +26,7 @@ _SIGNED = LinearSegmentedColormap.from_list("signed", ["#6B2C00", VERMILION, "#F
 
 @dataclass(frozen=True)
 class Look:
-    """How a quantity is drawn: its name above the colours, whether it has a sign, and where its colours end."""
+    """The style of a quantity: its title, whether it is signed, and the ends of its color scale."""
 
     label: str
     is_signed: bool = False
@@ -46,7 +46,7 @@ LOOKS = {
 
 
 def heatmap_figure(steps: Sequence[int], values: Values, *, quantity: str, title: str = "") -> Figure:
-    """The figure of values by parameter and step, as `orthograd.Recorder` gives them; grey is where none is.
+    """The heat map of values by parameter and step, as `orthograd.Recorder` gives them; missing values are gray.
 
     >>> figure = heatmap_figure([0, 100], {"weight": [0.1, 0.4], "bias": [None, 0.2]}, quantity="radial")
     >>> len(figure.axes)
@@ -64,7 +64,7 @@ def heatmap_figure(steps: Sequence[int], values: Values, *, quantity: str, title
 
 
 def _places(names: Sequence[str]) -> tuple[Figure, Axes, Axes]:
-    """Room for the longest name, rows of one height, and a bar of colours to the right."""
+    """Axes with room for the longest name, rows of equal height, and a color bar to the right."""
     left = 0.14 + LETTER * max(map(len, names))
     inner = ROW * max(len(names), LEAST)
     width, height = left + WIDTH + GAP + BAR + RIGHT, HEAD + inner + FOOT
@@ -81,7 +81,7 @@ def _draw(axes: Axes, bar: Axes, steps: Sequence[int], values: Values, look: Loo
     axes.set_facecolor(MISSING)
     image = axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=colors, norm=norm)
     has_gaps = any(math.isnan(value) for row in cells for value in row)
-    axes.set_xlabel("step; grey where weight or gradient is next to zero" if has_gaps else "step")
+    axes.set_xlabel("step; gray where weight or gradient is next to zero" if has_gaps else "step")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _step_at(x, steps)))
     axes.tick_params(axis="y", length=0)
@@ -89,12 +89,12 @@ def _draw(axes: Axes, bar: Axes, steps: Sequence[int], values: Values, look: Loo
     scale.outline.set_linewidth(0.6)  # type: ignore[operator]
     scale.outline.set_edgecolor(INK)  # type: ignore[operator]
     if look.is_percent:
-        scale.formatter = FuncFormatter(lambda share, _: f"{100 * share:g} %".replace("-", "−"))
+        scale.formatter = FuncFormatter(lambda share, _: f"{100 * share:g}%".replace("-", "−"))
         scale.update_ticks()
 
 
 def _colors(look: Look, known: Sequence[float]) -> tuple[Colormap, Normalize]:
-    """White is zero. Shares go by their root, so that a hundredth is seen beside a half."""
+    """The color scale. White is zero; shares use a square root, so that 1% is visible beside 50%."""
     end = look.end or max(map(abs, known), default=0.0) or 1.0
     if look.is_signed:
         return _SIGNED, Normalize(-end, end)
@@ -102,7 +102,7 @@ def _colors(look: Look, known: Sequence[float]) -> tuple[Colormap, Normalize]:
 
 
 def _step_at(place: float, steps: Sequence[int]) -> str:
-    """The label of a column; none between columns, where few of them have ticks too.
+    """The label of a column; empty between columns, where a plot of few columns also has ticks.
 
     >>> _step_at(1.0, [0, 1000]), _step_at(0.5, [0, 1000]), _step_at(2.0, [0, 1000])
     ('1,000', '', '')

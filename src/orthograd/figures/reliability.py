@@ -1,4 +1,4 @@
-"""Reliability diagrams: accuracy over confidence and the spread of confidences, of one model or of several."""
+"""Reliability diagrams: accuracy by confidence, with a histogram of confidence, for one or several models."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TITLE, LEGEND_LINE = 0.21, 0.145
 def reliability_figure(
     curves: Mapping[str, ReliabilityCurve | Sequence[ReliabilityCurve]], *, title: str | None = None
 ) -> Figure:
-    """Reliability diagrams side by side, named by their keys; a sequence is one model's runs and is averaged.
+    """Reliability diagrams side by side, titled by their keys; a sequence holds the runs of one model and is averaged.
 
     >>> import torch
     >>> from orthograd.calibration import Evaluation
@@ -93,7 +93,7 @@ def _draw_panels(figure: Figure, layout: _Layout, curves: Mapping[str, Reliabili
 
 
 def _share_axes(diagram: Axes, histogram: Axes, *, is_first: bool) -> None:
-    """Label the outer axes alone: the inner ones are the same."""
+    """Label only the outer axes, as the inner ones are the same."""
     for axes in (diagram, histogram):
         axes.set_xticks(list(TICKS), TICKS.values())
         axes.tick_params(labelleft=is_first)
@@ -105,7 +105,7 @@ def _share_axes(diagram: Axes, histogram: Axes, *, is_first: bool) -> None:
 
 
 def _shares(highest: float) -> tuple[float, float, float]:
-    """Three ticks, the upper one far enough below the diagram not to touch its labels."""
+    """Three ticks, the upper one low enough not to touch the labels of the diagram above."""
     upper = max((share for share in ROUND if share <= 0.9 * highest), default=0.9 * highest)
     return 0, upper / 2, upper
 
@@ -139,18 +139,18 @@ class _Layout:
 
     @property
     def panel(self) -> float:
-        """Side of a diagram: one alone fills a column of text."""
+        """The side of a diagram; a single one fills a column of text."""
         return 2.63 if self.panels == 1 else 1.95
 
     @property
     def width(self) -> float:
-        """Of the figure."""
+        """The width of the figure."""
         columns = min(self.panels, COLUMNS)
         return LEFT + columns * self.panel + (columns - 1) * BETWEEN + RIGHT
 
     @property
     def height(self) -> float:
-        """Of the figure."""
+        """The height of the figure."""
         rows = -(-self.panels // COLUMNS)
         return TITLE * self.has_title + rows * self._row + LEGEND_LINE * self.legend_lines + 0.08
 
@@ -200,7 +200,7 @@ def draw_reliability(
 
 
 def draw_confidences(axes: Axes, curve: ReliabilityCurve, *, color: str = BLUE) -> None:
-    """Share of the samples in each bin of confidence; lines mark the mean confidence and the accuracy."""
+    """Share of the samples in each confidence bin; lines mark the mean confidence and the accuracy."""
     filled = curve.share > 0
     left, width, share = curve.edges[:-1][filled], 1 / len(curve.share), 100 * curve.share[filled]
     axes.bar(left, share, width, align="edge", label="share of the samples", **bar_look(color))
@@ -214,9 +214,9 @@ def summary(curve: ReliabilityCurve) -> str:
     """The numbers in the corner of a diagram."""
     return (
         f"ECE {curve.ece:.3f}\n"
-        f"by chance {curve.ece_by_chance:.3f} (95 %: {curve.ece_by_chance_limit:.3f})\n"
-        f"accuracy {curve.top1_accuracy:.1f} %\n"
-        f"confidence {100 * curve.mean_confidence:.1f} %"
+        f"by chance {curve.ece_by_chance:.3f} (95%: {curve.ece_by_chance_limit:.3f})\n"
+        f"accuracy {curve.top1_accuracy:.1f}%\n"
+        f"confidence {100 * curve.mean_confidence:.1f}%"
     )
 
 
@@ -247,7 +247,7 @@ def _draw_numbers(axes: Axes, curve: ReliabilityCurve) -> None:
 
 
 def _is_upper_left_free(curve: ReliabilityCurve) -> bool:
-    """Whether fewer bars reach into the upper left corner than end in the lower right one."""
+    """True if fewer bars reach into the upper left corner than end in the lower right corner."""
     higher, lower = curve.accuracy.fmax(curve.confidence), curve.accuracy.fmin(curve.confidence)
     in_upper_left = (higher > 0.72) & (curve.edges[1:] <= 0.75)
     in_lower_right = (lower < 0.28) & (curve.edges[:-1] >= 0.25)

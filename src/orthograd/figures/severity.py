@@ -1,4 +1,4 @@
-"""Metrics over the severity of a shift, for two methods with their seeds."""
+"""Metrics by the severity of a corruption, for two methods with their seeds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .style import BLUE, INK, VERMILION, figure_style
 
 LOOKS = ((INK, "--", "o"), (VERMILION, "-", "s"), (BLUE, "-.", "^"))
 NAMES = {
-    "top1_accuracy": "accuracy, %",
-    "loss": "loss, nats",
-    "ece": "ECE",
+    "top1_accuracy": "accuracy, % ↑",
+    "loss": "loss, nats ↓",
+    "ece": "ECE ↓",
     "max_softmax": "mean confidence",
 }
 
 
 def severity_figure(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Figure:
-    """One panel for each metric: {metric: {method: a list over runs of values at severities 0 (clean), 1, 2, …}}.
+    """One panel per metric: {metric: {method: one list per run of values at severities 0 (clean), 1, 2, …}}.
 
     >>> figure = severity_figure({"ece": {"SGD": [[0.1, 0.2], [0.1, 0.3]], "⊥Grad": [[0.1, 0.1], [0.1, 0.2]]}})
     >>> [round(float(y), 2) for y in figure.axes[0].lines[0].get_ydata()]
@@ -39,7 +39,7 @@ def severity_figure(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]
 
 
 def _draw(axes: Axes, name: str, runs: Sequence[Sequence[float]], look: tuple[str, str, str]) -> None:
-    """The mean over the runs, and every run faintly behind it."""
+    """Draw the mean over the runs, and every run faintly behind it."""
     color, line, marker = look
     mean = [sum(values) / len(values) for values in zip(*runs, strict=True)]
     axes.plot(mean, line, color=color, marker=marker, markersize=3, linewidth=1.2, label=name, zorder=2)

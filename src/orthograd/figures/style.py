@@ -1,4 +1,4 @@
-"""How every figure looks and is saved: the same fonts, inks and bytes wherever it is drawn; names that fit."""
+"""The style of all figures: fonts, colors, reproducible files, and names shortened to fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
-# Okabe and Ito's colours, told apart by colour-blind readers; hatches and line styles do the same in grey.
+# Okabe and Ito's colors, safe for color-blind readers; hatches and line styles work in gray.
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 GREEN = "#007A59"
@@ -46,7 +46,7 @@ _RC = {
     "ytick.major.size": 2.5,
     "legend.fontsize": SMALL,
     "hatch.linewidth": 0.6,
-    "pdf.fonttype": 42,  # text stays text: journals refuse the default
+    "pdf.fonttype": 42,  # embeds text as text; journals reject the default
     "svg.hashsalt": "orthograd",
 }
 _NO_DATE: dict[str, dict[str, Any]] = {
@@ -57,20 +57,20 @@ _NO_DATE: dict[str, dict[str, Any]] = {
 
 
 def bar_look(color: str) -> Look:
-    """Bars in a colour mixed with white, so that ink on them stays readable and they print as light grey."""
+    """A bar style with the color mixed with white, so that text on it is readable and it prints as light gray."""
     fill = tuple(1 - 0.42 * (1 - channel) for channel in to_rgb(color))
     return {"facecolor": fill, "edgecolor": color, "linewidth": 0.6}
 
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """The look of our figures, whatever the user's settings, which come back afterwards."""
+    """A context with the style of our figures; the user's settings are restored afterwards."""
     with style.context(["default", _RC]):
         yield
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a PNG of 200 dots an inch, a PDF or an SVG, by the suffix; the same figure gives the same bytes.
+    """Write a PNG (200 dpi), a PDF or an SVG, by the suffix; the same figure gives the same bytes.
 
     >>> save_figure(Figure(), "figure.jpeg")
     Traceback (most recent call last):
@@ -84,7 +84,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def shortened(name: str, size: float, *, inches: float) -> str:
-    """The name with its middle left out until it fits.
+    """The name, with its middle cut out until it fits.
 
     >>> shortened("runs/cifar10/resnet18/orthograd/seed-3/test-predictions.npz", 8, inches=1.95)
     'runs/cifar10/resn…-predictions.npz'
@@ -96,7 +96,7 @@ def shortened(name: str, size: float, *, inches: float) -> str:
 
 
 def told_apart(names: Sequence[str], size: float, *, inches: float) -> list[str]:
-    """The names shortened; where that leaves them the same, what differs and what stands around it.
+    """The names shortened; where that makes them equal, the part that differs and its surroundings.
 
     >>> told_apart([f"runs/cifar10/resnet18/seed-{seed}/test-predictions.npz" for seed in (3, 4)], 8, inches=1.5)
     ['…et18/seed-3/test-pred…', '…et18/seed-4/test-pred…']
@@ -116,7 +116,7 @@ def _around(name: str, start: int, stop: int, size: float, inches: float) -> str
 
 
 def _common(names: Sequence[str]) -> int:
-    """How many letters all names begin with."""
+    """The length of the common prefix of all names."""
     return sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
 
 
@@ -125,7 +125,7 @@ def _first_that_fits(texts: Iterable[str], size: float, inches: float) -> str:
     font, measure, text = FontProperties(family="DejaVu Sans", size=size), TextToPath(), ""
     for text in texts:
         if len(text) * size / 4 > 72 * inches:
-            continue  # an i is wider than that: measuring what cannot fit takes long
+            continue  # cannot fit, and measuring is slow
         if measure.get_text_width_height_descent(text, font, ismath=False)[0] <= 72 * inches:
             break
     return text

@@ -1,4 +1,4 @@
-"""Two samples over seeds in; effect sizes, intervals, tests and a verdict out."""
+"""Two methods compared over seeds: effect sizes, intervals, tests, a verdict. Differences are candidate − baseline."""
 
 try:
     import scipy as _needed  # noqa: F401

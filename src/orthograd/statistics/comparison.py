@@ -1,4 +1,4 @@
-"""Two ways of training over seeds, compared: every statistic, a verdict, and a sentence."""
+"""Two methods compared over seeds in one metric: every statistic, a verdict, and a sentence."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ RECORDED = (
     *("corrected_p", "corrected_equivalence_p", "p", "interval", "achieved_power", "seeds_needed"),
     *("verdict", "sentence"),
 )
-"""What the record of a comparison has, in its order."""
+"""The fields of a comparison's record, in order."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The candidate against the baseline in one metric. Differences and effects are candidate − baseline.
+    """The candidate compared with the baseline in one metric. Differences and effects are candidate − baseline.
 
-    It holds the values and the options; a statistic is computed when it is first asked for. What needs pairs is None
-    where there are none; ``corrected_p`` and ``corrected_equivalence_p`` are Holm's, over the metrics of a
-    `ComparisonTable`, and None outside one. Intervals are of one metric and never corrected.
+    Statistics are computed when they are first read. Paired statistics are None where ``paired`` is False.
+    ``corrected_p`` and ``corrected_equivalence_p`` have Holm's correction over the metrics of a `ComparisonTable`, and
+    are None outside one. Intervals are not corrected.
     """
 
     metric: str | None
@@ -58,12 +58,12 @@ class Comparison:
 
     @property
     def baseline(self) -> Moments:
-        """How many seeds, mean and standard deviation of the baseline."""
+        """Number of seeds, mean and standard deviation of the baseline."""
         return self._samples.moments[0]
 
     @property
     def candidate(self) -> Moments:
-        """The same of the candidate."""
+        """Number of seeds, mean and standard deviation of the candidate."""
         return self._samples.moments[1]
 
     @property
@@ -73,44 +73,44 @@ class Comparison:
 
     @cached_property
     def paired_interval(self) -> Interval | None:
-        """Of the difference, from the seeds' differences."""
+        """The t interval of the mean paired difference."""
         return difference_interval(*self._both, method="paired", alpha=self.alpha) if self.paired else None
 
     @cached_property
     def welch_interval(self) -> Interval:
-        """Of the difference, without pairs."""
+        """Welch's t interval of the difference, which ignores the pairs."""
         return difference_interval(*self._both, method="welch", alpha=self.alpha)
 
     @cached_property
     def bootstrap_interval(self) -> Interval:
-        """Of the difference, without a normal distribution: see `orthograd.statistics.bootstrap_interval`."""
+        """The BCa bootstrap interval of the difference, see `orthograd.statistics.bootstrap_interval`."""
         return bootstrap_interval(
             *self._both, paired=self.paired, alpha=self.alpha, resamples=self.resamples, seed=self.seed
         )
 
     @cached_property
     def cohens_d(self) -> EffectSize:
-        """The difference in pooled standard deviations."""
+        """Cohen's d: the difference in pooled standard deviations."""
         return cohens_d(*self._both, alpha=self.alpha)
 
     @cached_property
     def hedges_g(self) -> EffectSize:
-        """The same without the bias of few seeds."""
+        """Hedges' g: Cohen's d corrected for small samples."""
         return hedges_g(*self._both, alpha=self.alpha)
 
     @cached_property
     def paired_effect(self) -> EffectSize | None:
-        """The difference in standard deviations of the seeds' differences."""
+        """d_z: the mean paired difference in standard deviations of the differences."""
         return paired_effect(*self._both, alpha=self.alpha) if self.paired else None
 
     @cached_property
     def student_test(self) -> SignificanceTest:
-        """The independent t-test with one variance for both."""
+        """Student's t-test of independent samples, which assumes equal variances."""
         return t_test(*self._both, method="student")
 
     @cached_property
     def welch_test(self) -> SignificanceTest:
-        """The independent t-test with two variances."""
+        """Welch's t-test of independent samples."""
         return t_test(*self._both, method="welch")
 
     @cached_property
@@ -120,19 +120,19 @@ class Comparison:
 
     @cached_property
     def wilcoxon_test(self) -> SignificanceTest | None:
-        """The paired test by ranks."""
+        """Wilcoxon's signed-rank test."""
         return wilcoxon_test(*self._both) if self.paired else None
 
     @property
     def interval(self) -> Interval:
-        """Of the paired difference, or Welch's where there are no pairs."""
+        """The paired interval of the difference, or Welch's where there are no pairs."""
         return self.paired_interval or self.welch_interval
 
     @property
     def p(self) -> float:
-        """Of the test that decides: the paired t-test, or Welch's where there are no pairs.
+        """The p-value of the paired t-test, or of Welch's where there are no pairs.
 
-        Without any spread a t-test would be sure after two seeds. Then it is the least that a test by ranks can give.
+        Without spread a t-test would give p = 0 for two seeds. Then it is the smallest p of a rank test.
 
         >>> round(compare([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]).p, 3)  # 2 / 2³
         0.25
@@ -143,7 +143,7 @@ class Comparison:
 
     @property
     def equivalence_p(self) -> float | None:
-        """Of the two one-sided t-tests, or the least by ranks where there is no spread; None without a margin."""
+        """The p-value of the equivalence test; without spread, the smallest p of a rank test; None without a margin."""
         if self.equivalence is None:
             return None
         return max(self.equivalence.p, self._least_p / 2 if self.has_no_spread else 0.0)
@@ -154,30 +154,30 @@ class Comparison:
 
     @property
     def margin(self) -> float | None:
-        """The largest difference that was said not to matter."""
+        """The largest difference that does not matter, stated beforehand."""
         return self.equivalence.margin if self.equivalence else None
 
     @property
     def is_significant(self) -> bool:
-        """p < α, with the corrected p where there is one."""
+        """True if p < α, with the corrected p where there is one."""
         return (self.p if self.corrected_p is None else self.corrected_p) < self.alpha
 
     @property
     def is_equivalent(self) -> bool:
-        """p of the two one-sided tests < α, with the corrected p where there is one; without a margin never."""
+        """True if the equivalence test has p < α, with the corrected p where there is one; False without a margin."""
         p = self.equivalence_p if self.corrected_equivalence_p is None else self.corrected_equivalence_p
         return p is not None and p < self.alpha
 
     @property
     def has_no_spread(self) -> bool:
-        """Whether the standard error of the difference is zero."""
+        """True if the standard error of the difference is zero."""
         return self.interval.low == self.interval.high
 
     @property
     def achieved_power(self) -> float:
-        """The chance of the deciding test, uncorrected, to find an effect as large as the observed one.
+        """The power of the uncorrected test for an effect as large as the observed one.
 
-        A restatement of p; for what it is worth see `orthograd.statistics.power`.
+        It restates p and adds nothing to it, see `orthograd.statistics.power`.
         """
         effect = self._deciding_effect
         if math.isinf(effect):
@@ -188,9 +188,9 @@ class Comparison:
 
     @property
     def seeds_needed(self) -> int | None:
-        """Pairs, or seeds for each method, that find an effect as large as the observed one four times in five.
+        """Pairs, or seeds per method, that detect an effect of the observed size with power 0.8.
 
-        None where there is hardly any effect: nobody trains millions of networks.
+        None where the effect is smaller than 0.001 standard deviations.
         """
         effect = self._deciding_effect
         if abs(effect) < 1e-3:
@@ -205,7 +205,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the candidate, see `verdict_of`."""
+        """The verdict on the candidate: better, worse, lower, higher, equivalent or inconclusive."""
         return verdict_of(
             difference=self.difference,
             is_significant=self.is_significant,
@@ -215,11 +215,11 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """The verdict in plain words, with its numbers."""
+        """The verdict as a sentence, with its statistics."""
         return sentence_of(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it for JSON, where infinity is "inf"."""
+        """All statistics as a JSON object, where infinity is "inf"."""
         return {name: json_safe(getattr(self, name)) for name in RECORDED}
 
     def __str__(self) -> str:
@@ -234,7 +234,7 @@ class Comparison:
             "p: " + ", ".join(f"{name} {probability(test.p)}" for name, test in tests.items() if test),
             "; ".join(f"{name} = {number(x.value)} ({ends(x.exact)})" for name, x in effects.items() if x),
             f"bootstrap interval {ends(self.bootstrap_interval)}",
-            f"power {self.achieved_power:.2f} for an effect as observed; seeds for 0.80: {self.seeds_needed}",
+            f"power {self.achieved_power:.2f} for the observed effect; seeds for power 0.80: {self.seeds_needed}",
         ]
         return "\n  ".join([self.sentence, *lines])
 
@@ -251,7 +251,24 @@ def compare(
     resamples: int = 9999,
     seed: int = 0,
 ) -> Comparison:
-    """Everything there is to say about one value per seed for each of two methods. Runs that share a seed are pairs.
+    """Compare two methods by one value per seed: effect sizes, intervals, tests and a verdict.
+
+    Args:
+        baseline: The values of the baseline, one per seed.
+        candidate: The values of the candidate; with ``paired``, of the same seeds in the same order.
+        metric: A name for the sentence.
+        paired: True if runs that share a position share their seed.
+        better: The good direction, "lower" or "higher"; without it the verdict is "lower" or "higher".
+        margin: The largest difference that does not matter; with it, equivalence is tested too.
+        alpha: The level of the tests; intervals have confidence 1 − alpha.
+        resamples: Bootstrap resamples.
+        seed: The seed of the bootstrap.
+
+    Returns:
+        The comparison. Differences and effect sizes are candidate − baseline.
+
+    Raises:
+        ValueError: A sample is not one finite number per seed, or an option is out of range.
 
     >>> ece = compare([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162], metric="ece", better="lower")
     >>> ece.verdict

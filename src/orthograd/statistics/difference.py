@@ -1,4 +1,4 @@
-"""The mean difference candidate − baseline, its standard error, and its intervals: by t, and by bootstrap."""
+"""The mean difference candidate − baseline, its standard error, and its t and bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Method = Literal["paired", "welch", "student"]
 
 
 class Interval(NamedTuple):
-    """From low to high, both included.
+    """The interval from low to high, both included.
 
     >>> 0.5 in Interval(0.0, 1.0)
     True
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
     def is_inside(self, margin: float) -> bool:
-        """Whether all of it lies strictly between −margin and margin."""
+        """True if the interval lies strictly between −margin and margin."""
         return -margin < self.low and self.high < margin
 
     def over(self, divisor: float) -> Interval:
@@ -40,7 +40,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A difference, its standard error and the degrees of freedom of that error."""
+    """A difference candidate − baseline, its standard error and the degrees of freedom of that error."""
 
     difference: float
     error: float
@@ -122,8 +122,8 @@ def bootstrap_interval(
 ) -> Interval:
     """The bias-corrected and accelerated bootstrap interval of the mean difference candidate − baseline.
 
-    Pairs are drawn as pairs. Without any spread the interval is the difference itself. With fewer than about ten
-    seeds it is too narrow: the t interval is then the one to trust.
+    Paired values are resampled together. Without spread the interval is the difference itself. With fewer than about
+    ten seeds it is too narrow; use the t interval then.
 
     >>> bootstrap_interval([1.0, 3.0], [3.0, 5.0])
     Interval(low=2.0, high=2.0)
@@ -133,7 +133,7 @@ def bootstrap_interval(
     both = two_samples(baseline, candidate, paired=paired)
     checked_alpha(alpha)
     checked_resamples(resamples)
-    center, spread, data = _standardised_pairs(both) if paired else _standardised_samples(both)
+    center, spread, data = _standardized_pairs(both) if paired else _standardized_samples(both)
     if spread == 0:
         return Interval(center, center)
     ends = _ends(data, alpha=alpha, resamples=resamples, seed=seed, method="BCa")
@@ -142,13 +142,13 @@ def bootstrap_interval(
     return Interval(center + spread * ends.low, center + spread * ends.high)
 
 
-# BCa does not depend on shift and scale, and the cubes in it neither underflow nor cancel for values around 1.
-def _standardised_pairs(both: TwoSamples) -> tuple[float, float, tuple[FloatArray, ...]]:
+# BCa is invariant to shift and scale, and its cubes neither underflow nor cancel for values around 1.
+def _standardized_pairs(both: TwoSamples) -> tuple[float, float, tuple[FloatArray, ...]]:
     moments = moments_of(both.differences, scale=both.scale)
     return moments.mean, moments.sd, (_on_grid((both.differences - moments.mean) / (moments.sd or 1.0)),)
 
 
-def _standardised_samples(both: TwoSamples) -> tuple[float, float, tuple[FloatArray, ...]]:
+def _standardized_samples(both: TwoSamples) -> tuple[float, float, tuple[FloatArray, ...]]:
     baseline, candidate = both.moments
     spread = pooled_sd(baseline, candidate)
     centered = both.baseline - baseline.mean, both.candidate - candidate.mean
@@ -156,8 +156,8 @@ def _standardised_samples(both: TwoSamples) -> tuple[float, float, tuple[FloatAr
 
 
 def _on_grid(values: FloatArray) -> FloatArray:
-    # Sums of multiples of 2⁻⁴⁰ are exact: a resample of the same values in another order then ties with the sample,
-    # and the correction for bias, which counts how many lie below it, does not hang on the last bit.
+    # Sums of multiples of 2⁻⁴⁰ are exact. A resample of the same values in another order then ties with the sample, so
+    # the bias correction, which counts resamples below it, does not depend on the last bit.
     return np.round(values * 2.0**40) / 2.0**40
 
 
@@ -165,7 +165,7 @@ def _ends(
     data: tuple[FloatArray, ...], *, alpha: float, resamples: int, seed: int, method: Literal["BCa", "percentile"]
 ) -> Interval:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # degenerate resamples make NaN, which the caller looks for
+        warnings.simplefilter("ignore")  # degenerate resamples give NaN, which the caller checks
         result = stats.bootstrap(
             data,
             np.mean if len(data) == 1 else _mean_difference,

@@ -1,4 +1,4 @@
-"""How large is the difference, in standard deviations? Cohen's d, Hedges' g, d_z, a printed d, and their intervals.
+"""Effect sizes: Cohen's d, Hedges' g, d_z and a reported d, with their intervals.
 
 Exact intervals come from the noncentral t distribution: T = (Z + δ) / S with Z standard normal and S = √(χ²_ν / ν)
 independent of it.
@@ -18,15 +18,15 @@ from .hypothesis import student_p, t_statistic
 from .samples import FloatArray, checked_alpha, two_samples, whole
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(128)
-_TAIL = 1e-18  # what lies beyond is less than the rounding of a probability
+_TAIL = 1e-18  # smaller than the rounding error of a probability
 _WIDEST_Z = 9.0  # Φ(−9) ≈ 1e−19
 
 
 @dataclass(frozen=True)
 class EffectSize:
-    """A standardised difference, its exact interval, and the normal approximation where there is one.
+    """A standardized difference, its exact interval, and the normal approximation where there is one.
 
-    The exact interval is of the effect in the population, which d and g both estimate: they share it.
+    d and g estimate the same population effect, so they share the exact interval.
     """
 
     value: float
@@ -47,7 +47,7 @@ def cohens_d(baseline: ArrayLike, candidate: ArrayLike, *, alpha: float = 0.05) 
 
 
 def hedges_g(baseline: ArrayLike, candidate: ArrayLike, *, alpha: float = 0.05) -> EffectSize:
-    """g = J(n₁ + n₂ − 2) · d: on average right, where d is too large by 1/J.
+    """g = J(n₁ + n₂ − 2) · d: unbiased, where d is too large by 1/J.
 
     >>> round(hedges_g([2.0, 4.0], [1.0, 3.0]).value, 4)
     -0.3989
@@ -83,9 +83,9 @@ def hedges_correction(degrees: float) -> float:
 
 
 def normal_interval(d: float, n1: int, n2: int, *, alpha: float = 0.05) -> Interval:
-    """d ± z √((n₁ + n₂)/(n₁ n₂) + d²/(2 (n₁ + n₂))): the paper's.
+    """d ± z √((n₁ + n₂)/(n₁ n₂) + d²/(2 (n₁ + n₂))): the paper's interval.
 
-    Too narrow with few seeds: with 5 for each method and a true effect of 2 it covers 94 %, not 95.
+    Too narrow with few seeds: with 5 seeds per method and a true effect of 2 it covers 94%, not 95%.
 
     >>> low, high = normal_interval(2.0, 20, 20)
     >>> round(low, 2), round(high, 2)
@@ -110,7 +110,7 @@ def exact_interval(d: float, n1: int, n2: int, *, alpha: float = 0.05) -> Interv
 
 
 def effective_root(n1: int, n2: int) -> float:
-    """√(n₁ n₂/(n₁ + n₂)): what turns d into t."""
+    """√(n₁ n₂/(n₁ + n₂)), the ratio of t to d."""
     return math.sqrt(n1 * n2 / (n1 + n2))
 
 
@@ -123,10 +123,10 @@ def _d_of(baseline: ArrayLike, candidate: ArrayLike) -> tuple[float, int, int]:
 
 @dataclass(frozen=True)
 class ReportedEffect:
-    """Student's test and both intervals of a d that someone printed.
+    """Student's test and both intervals of a d that was reported without its data.
 
-    With as many seeds for both methods Welch's t is Student's, with between n − 1 and 2n − 2 degrees of freedom:
-    its p lies between ``p`` and ``largest_welch_p``. With unequal samples d does not tell, and that is None.
+    With equal sample sizes, Welch's t equals Student's and has between n − 1 and 2n − 2 degrees of freedom. Its p then
+    lies between ``p`` and ``largest_welch_p``. With unequal sizes ``largest_welch_p`` is None.
     """
 
     d: float
@@ -174,7 +174,7 @@ def noncentral_t_cdf(t: float, degrees: float, noncentrality: float) -> float:
     >>> round(noncentral_t_cdf(2.0, 8, 1.0), 4)
     0.7999
     """
-    # scipy's own, a series, gives NaN in the tails from some thousand degrees of freedom, and for t about 1e8.
+    # scipy's series gives NaN in the tails from some thousand degrees of freedom, and for t of about 1e8.
     if t < 0:
         return 1 - noncentral_t_cdf(-t, degrees, -noncentrality)
     certain, hopeless = t * _quantiles_of_s(degrees, _TAIL) - noncentrality
@@ -188,7 +188,7 @@ def noncentral_t_cdf(t: float, degrees: float, noncentrality: float) -> float:
 
 
 def noncentrality_interval(t: float, degrees: float, *, alpha: float = 0.05) -> Interval:
-    """The δ that have the observed t between the α/2 and 1 − α/2 quantiles of their distribution.
+    """The δ for which the observed t lies between the α/2 and 1 − α/2 quantiles.
 
     >>> low, high = noncentrality_interval(2.0, 8)
     >>> round(low, 2), round(high, 2)
@@ -204,7 +204,7 @@ def noncentrality_interval(t: float, degrees: float, *, alpha: float = 0.05) -> 
 
 def _noncentrality(t: float, degrees: float, probability: float) -> float:
     """The δ at which P(T ≤ t) is the probability, for t ≥ 0: the 1 − probability quantile of tS − Z."""
-    # tS − Z < ts − z needs S < s or Z > z: quantiles with half the probability each enclose the one that is sought.
+    # tS − Z < ts − z needs S < s or Z > z, so quantiles at half the probability bracket the solution.
     tails = np.array([(1 - probability) / 2, 1 - probability / 2])
     low, high = t * np.sqrt(stats.chi2.ppf(tails, degrees) / degrees) + stats.norm.ppf(tails)
 
@@ -215,6 +215,6 @@ def _noncentrality(t: float, degrees: float, probability: float) -> float:
 
 
 def _quantiles_of_s(degrees: float, tail: float) -> FloatArray:
-    """Where S has a probability of ``tail`` below, and above."""
+    """The quantiles of S with a probability of ``tail`` below, and above."""
     ends = 2 * special.gammaincinv(degrees / 2, tail), special.chdtri(degrees, tail)
     return np.sqrt(np.array(ends) / degrees)

@@ -1,4 +1,4 @@
-"""Is there a difference, and does it matter? t-tests, Wilcoxon's, equivalence, and Holm's correction for many."""
+"""t-tests, Wilcoxon's test, equivalence tests, and Holm's correction for many tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def t_test(baseline: ArrayLike, candidate: ArrayLike, *, method: Method = "paire
 
     `estimated_difference` has the difference, the error and ν of each method.
 
-    Without variance p is 1 where there is no difference either, and 0 where there is one.
+    Without variance p is 1 if the difference is zero, and 0 otherwise.
 
     >>> t_test([3.0, 5.0], [1.0, 1.0]).statistic
     -3.0
@@ -48,7 +48,7 @@ def student_p(t: float, degrees: float) -> float:
 
 
 def t_statistic(estimate: Estimate, *, against: float = 0.0) -> float:
-    """(difference − against) / error, infinite where there is a difference without any error."""
+    """(difference − against) / error; infinite where the error alone is zero."""
     excess = estimate.difference - against
     if excess == 0:
         return 0.0
@@ -56,9 +56,9 @@ def t_statistic(estimate: Estimate, *, against: float = 0.0) -> float:
 
 
 def wilcoxon_test(baseline: ArrayLike, candidate: ArrayLike) -> SignificanceTest:
-    """``min(Σ ranks of |D| with D > 0, Σ ranks with D < 0)``, seeds without a difference left out.
+    """Wilcoxon's signed-rank test: ``min(Σ ranks of |D| with D > 0, Σ ranks with D < 0)`` without zero differences.
 
-    Exact as far as scipy enumerates; note that 5 pairs cannot give less than p = 2/2⁵ = 0.0625.
+    The p-value is exact for the sample sizes that scipy enumerates. 5 pairs cannot give less than p = 2/2⁵ = 0.0625.
 
     >>> wilcoxon_test([1.0, 2.0, 3.0, 4.0, 5.0], [0.9, 1.8, 2.7, 3.6, 4.5]).p
     0.0625
@@ -66,14 +66,14 @@ def wilcoxon_test(baseline: ArrayLike, candidate: ArrayLike) -> SignificanceTest
     both = two_samples(baseline, candidate, paired=True)
     if not both.differences.any():
         return SignificanceTest(0.0, None, 1.0)
-    # Only the ranks count, and rounding would break ties between differences that are equal.
+    # Rounding errors would break ties between equal differences.
     result = stats.wilcoxon(np.round(both.differences / both.scale, 13))
     return SignificanceTest(float(result.statistic), None, float(result.pvalue))
 
 
 @dataclass(frozen=True)
 class Equivalence:
-    """The margin, the p of both one-sided tests and their larger one, and the 1 − 2α interval."""
+    """An equivalence test: the margin, p of both one-sided tests, the larger p, and the 1 − 2α interval."""
 
     margin: float
     p_below: float
@@ -85,10 +85,10 @@ class Equivalence:
 def tost(
     baseline: ArrayLike, candidate: ArrayLike, *, margin: float, paired: bool = True, alpha: float = 0.05
 ) -> Equivalence:
-    """p = max(P(T_ν > (D + m)/error), P(T_ν < (D − m)/error)), paired or Welch's.
+    """Two one-sided t-tests: p = max(P(T_ν > (D + m)/error), P(T_ν < (D − m)/error)), paired or Welch's.
 
-    p < α says that the difference lies between −m and m, as does a 1 − 2α interval inside that range. State the
-    margin before seeing the data; the test that finds no difference says nothing about equality.
+    p < α shows that the difference lies between −m and m, as does a 1 − 2α interval inside that range. State the
+    margin before seeing the data. A test that detects no difference does not show equivalence.
 
     >>> result = tost([1.0, 2.0, 3.0], [1.1, 2.0, 2.9], margin=0.5)
     >>> result.p < 0.05, result.interval.is_inside(0.5)
@@ -106,9 +106,9 @@ def tost(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p̃₍ᵢ₎ = max_{j ≤ i} min(1, (m − j + 1) p₍ⱼ₎), in the order they came.
+    """Holm's corrected p-values in the given order: p̃₍ᵢ₎ = max_{j ≤ i} min(1, (m − j + 1) p₍ⱼ₎).
 
-    Rejecting where p̃ < α keeps the chance of any false rejection among all m below α.
+    Rejecting where p̃ < α keeps the probability of any false rejection among all m below α.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -126,9 +126,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def least_p(baseline: int, candidate: int, *, paired: bool) -> float:
-    """Of a two-sided test by ranks, where all pairs, or all seeds of one method against the other, say the same.
+    """The smallest p of a two-sided rank test, where all pairs, or all seeds of one method, agree.
 
-    What is left to go by where differences have no spread: a t-test would be sure after two seeds.
+    It is used where differences have no spread: a t-test would give p = 0 for two seeds.
 
     >>> least_p(3, 3, paired=True), least_p(3, 3, paired=False)  # 2 / 2³ and 2 / (6 over 3)
     (0.25, 0.1)

@@ -1,8 +1,7 @@
-"""How many seeds? The power of the t-tests, for planning a comparison before it is run.
+"""The power of the t-tests, and the seeds needed, for planning a comparison.
 
-Power belongs to an effect that somebody cares about, stated beforehand. "Achieved" power, computed at the observed
-effect, is the p-value in another unit: it falls as p rises (near one half where p = α) and adds nothing to it.
-After the fact read the confidence interval instead.
+Power is for an effect stated beforehand. "Achieved" power, computed at the observed effect, is a function of p: it
+falls as p rises (about one half at p = α) and adds nothing. After the runs, read the confidence interval instead.
 
 Reference: Hoenig and Heisey, "The abuse of power", 2001.
 """
@@ -18,7 +17,7 @@ from .samples import checked_alpha, checked_power, whole
 
 
 def paired_power(effect: float, seeds: int, *, alpha: float = 0.05) -> float:
-    """``P(|T_{n−1, δ}| > t_{1−α/2})`` with δ = d_z √n: the paired test's chance to find an effect d_z with n pairs.
+    """``P(|T_{n−1, δ}| > t_{1−α/2})`` with δ = d_z √n: the power of the paired test for an effect d_z with n pairs.
 
     >>> round(paired_power(0.5, 34), 3)
     0.808
@@ -28,7 +27,7 @@ def paired_power(effect: float, seeds: int, *, alpha: float = 0.05) -> float:
 
 
 def independent_power(effect: float, seeds: int, other_seeds: int | None = None, *, alpha: float = 0.05) -> float:
-    """``P(|T_{n₁+n₂−2, δ}| > t_{1−α/2})`` with δ = d √(n₁ n₂/(n₁ + n₂)); one n stands for both samples.
+    """``P(|T_{n₁+n₂−2, δ}| > t_{1−α/2})`` with δ = d √(n₁ n₂/(n₁ + n₂)); one n means that for both samples.
 
     >>> round(independent_power(0.5, 64), 3)
     0.801
@@ -39,14 +38,14 @@ def independent_power(effect: float, seeds: int, other_seeds: int | None = None,
 
 
 def seeds_needed(effect: float, *, power: float = 0.8, paired: bool = True, alpha: float = 0.05) -> int:
-    """The smallest n (pairs, or seeds for each method) with which the test finds the effect with the wanted power.
+    """The smallest n (pairs, or seeds per method) with which the test has the given power for the effect.
 
     >>> seeds_needed(0.5), seeds_needed(0.5, paired=False)
     (34, 64)
     """
     checked_power(power)
     if effect == 0:
-        raise ValueError("no number of seeds finds an effect of 0")
+        raise ValueError("no number of seeds detects an effect of 0")
     power_with = paired_power if paired else independent_power
 
     def is_enough(seeds: int) -> bool:
@@ -56,9 +55,9 @@ def seeds_needed(effect: float, *, power: float = 0.8, paired: bool = True, alph
     while not is_enough(enough):
         enough *= 2
         if enough > 2**60:
-            raise ValueError(f"no number of seeds up to 2⁶⁰ finds an effect of {effect}")
+            raise ValueError(f"no number of seeds up to 2⁶⁰ detects an effect of {effect}")
     too_few = enough // 2
-    # Power grows with n, so that halving finds the first n that is enough; 1 is too few for any test.
+    # Power grows with n, so bisection gives the first n that is enough; 1 is too few for any test.
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
         too_few, enough = (too_few, middle) if is_enough(middle) else (middle, enough)

@@ -1,4 +1,4 @@
-"""Two samples over seeds, checked, and their moments: what every statistic here starts from."""
+"""Two samples over seeds, checked, with their means and standard deviations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 
-# 0.3 − 0.2 and 0.4 − 0.3 differ in the last bit. A spread or a difference of that size, relative to the largest
-# value, is the arithmetic's and not the training's: taken at face value it would make t about 1e16 and p zero.
+# 0.3 − 0.2 and 0.4 − 0.3 differ in the last bit. A spread or difference of that size, relative to the largest value, is
+# rounding error: taken as data it would make t about 1e16 and p zero.
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 LEAST_ALPHA = 1e-12
@@ -22,7 +22,7 @@ _LARGEST = 1e300  # differences and sums of larger values are not finite
 
 @dataclass(frozen=True)
 class Moments:
-    """How many seeds, their mean x̄ = Σx/n and their standard deviation s = √(Σ(x − x̄)²/(n − 1))."""
+    """Number of seeds n, mean x̄ = Σx/n and standard deviation s = √(Σ(x − x̄)²/(n − 1))."""
 
     n: int
     mean: float
@@ -42,12 +42,12 @@ class TwoSamples:
 
     @cached_property
     def scale(self) -> float:
-        """The largest magnitude in both samples: rounding errors are relative to it."""
+        """The largest magnitude in both samples, which rounding errors are relative to."""
         return float(max(np.abs(self.baseline).max(), np.abs(self.candidate).max()))
 
     @cached_property
     def moments(self) -> tuple[Moments, Moments]:
-        """Of the baseline and of the candidate."""
+        """The moments of the baseline and of the candidate."""
         return moments_of(self.baseline), moments_of(self.candidate)
 
     @cached_property
@@ -63,7 +63,7 @@ class TwoSamples:
 
 
 def two_samples(baseline: ArrayLike, candidate: ArrayLike, *, paired: bool = False) -> TwoSamples:
-    """Both samples as float64, or a ValueError that names what is wrong with them."""
+    """Both samples as float64; ValueError names what is wrong with them."""
     checked = TwoSamples(_sample(baseline, "baseline"), _sample(candidate, "candidate"))
     sizes = len(checked.baseline), len(checked.candidate)
     if paired and sizes[0] != sizes[1]:
@@ -74,23 +74,23 @@ def two_samples(baseline: ArrayLike, candidate: ArrayLike, *, paired: bool = Fal
 
 
 def moments_of(values: FloatArray, *, scale: float | None = None) -> Moments:
-    """The moments of one sample; what is rounding alone, relative to ``scale``, counts as zero."""
+    """The moments of one sample; rounding errors, relative to ``scale``, count as zero."""
     scale = float(np.abs(values).max()) if scale is None else scale
-    # Squares of very large or small values leave the range of a float; division by a power of two rounds nothing.
+    # Squares of very large or small values overflow or underflow; division by a power of two is exact.
     unit = math.ldexp(1.0, math.frexp(scale)[1] - 1)
     mean, sd = float(np.mean(values / unit)) * unit, float(np.std(values / unit, ddof=1)) * unit
     return Moments(len(values), _without_rounding(mean, scale), _without_rounding(sd, scale))
 
 
 def checked_alpha(alpha: float) -> float:
-    """The level of a test, between 0 and 1, and not so small that 1 − alpha has no digits of it."""
+    """The level of a test, between 0 and 1, and large enough that 1 − alpha keeps its digits."""
     if 0 < alpha < LEAST_ALPHA:
         raise ValueError(f"expected alpha of {LEAST_ALPHA:g} or more, got {alpha!r}")
     return _checked_fraction(alpha, "alpha")
 
 
 def whole(seeds: Any) -> int:
-    """A number of seeds that is one."""
+    """A number of seeds as an int; TypeError if it is not a whole number."""
     if isinstance(seeds, bool) or not hasattr(seeds, "__index__"):
         raise TypeError(f"expected a whole number of seeds, got {seeds!r}")
     return int(seeds)
@@ -102,7 +102,7 @@ def checked_power(power: float) -> float:
 
 
 def checked_resamples(resamples: int) -> int:
-    """How many times a bootstrap draws: once or more."""
+    """The number of bootstrap resamples, at least 1."""
     if resamples < 1:
         raise ValueError(f"expected at least 1 resample, got {resamples!r}")
     return resamples
@@ -125,7 +125,7 @@ def _sample(values: ArrayLike, name: str) -> FloatArray:
     if np.ma.is_masked(values):
         raise ValueError(
             f"expected {name} without a mask, got {np.ma.count_masked(values)} masked of {np.ma.size(values)} values; "
-            "leave those seeds out, of both methods where they are pairs"
+            "drop those seeds, for both methods if they are paired"
         )
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":

@@ -1,4 +1,4 @@
-"""Many metrics of the same two methods, corrected for being many; and any table as Markdown."""
+"""Two methods compared in many metrics, with Holm's correction; and Markdown tables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from .comparison import Comparison, compare
 from .hypothesis import holm
 from .verdict import Direction, ends, number, percent, probability
 
+ARROWS: dict[Direction | None, str] = {"lower": " ↓", "higher": " ↑", None: ""}
+"""The good direction, after a metric's name."""
+
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """One comparison per metric, in the order they came."""
+    """One comparison per metric, in the given order."""
 
     rows: tuple[Comparison, ...]
 
@@ -32,11 +35,12 @@ class ComparisonTable:
         raise KeyError(f"expected one of {[row.metric for row in self.rows]}, got {metric!r}")
 
     def as_dict(self) -> dict[str, Any]:
-        """Every comparison by the name of its metric, for JSON."""
+        """Every comparison by the name of its metric, as a JSON object."""
         return {str(row.metric): row.as_dict() for row in self.rows}
 
     def __str__(self) -> str:
-        header = ("metric", "baseline", "candidate", "difference", _interval_name(self), "d", "p", "Holm p", "verdict")
+        names = "metric", "baseline", "candidate", "candidate − baseline"
+        header = (*names, _interval_name(self), "d", "p", "p (Holm)", "verdict")
         return _aligned([header, *(_cells(row) for row in self.rows)])
 
 
@@ -50,10 +54,10 @@ def compare_table(
     resamples: int = 9999,
     seed: int = 0,
 ) -> ComparisonTable:
-    """`compare` of every metric's (baseline, candidate), with Holm's correction over all of them.
+    """`compare` for each metric's (baseline, candidate), with Holm's correction over all of them.
 
-    The tests of difference are one family. The tests of equivalence, of the metrics that have a margin, are another.
-    A metric that ``better`` leaves out has no good direction: it can only be lower or higher.
+    The tests of difference are one family, the equivalence tests of metrics with a margin are another. A metric that is
+    not in ``better`` has no good direction: its verdict is lower, higher or inconclusive.
 
     >>> samples = [0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162]
     >>> [row.verdict for row in compare_table({"ece": samples}, better={"ece": "lower"})]
@@ -78,7 +82,7 @@ def compare_table(
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Lines of Markdown, each with its end; a ``|`` in a cell is escaped.
+    r"""A Markdown table; a ``|`` in a cell is escaped.
 
     >>> print(markdown_table(["x", "y"], [["a|b", "2"]]), end="")
     | x | y |
@@ -108,7 +112,7 @@ def _check_names(metrics: Mapping[str, Any], **options: Mapping[str, Any]) -> No
 
 def _cells(row: Comparison) -> tuple[str, ...]:
     return (
-        row.metric or "",
+        (row.metric or "") + ARROWS[row.better],
         f"{number(row.baseline.mean)} ± {row.baseline.sd:.2g}",
         f"{number(row.candidate.mean)} ± {row.candidate.sd:.2g}",
         number(row.difference),
@@ -125,7 +129,7 @@ def _interval_name(table: ComparisonTable) -> str:
 
 
 def _aligned(lines: list[tuple[str, ...]]) -> str:
-    """Names to the left, numbers to the right, the verdict to the left."""
+    """Left-aligned names, right-aligned numbers, left-aligned verdicts."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     last = len(widths) - 1
     return "\n".join(

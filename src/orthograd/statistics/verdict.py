@@ -1,4 +1,4 @@
-"""What a comparison comes to: in one word, in one sentence, and its numbers in text and in JSON."""
+"""The verdict of a comparison in one word and in one sentence, and its numbers as text and JSON."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Verdict = Literal["better", "worse", "lower", "higher", "equivalent", "inconclus
 
 
 def verdict_of(*, difference: float, is_significant: bool, is_equivalent: bool, better: Direction | None) -> Verdict:
-    """Of the candidate against the baseline, where the difference is candidate − baseline.
+    """The verdict on the candidate; the difference is candidate − baseline.
 
-    Equivalence comes first: a difference within the margin does not matter, even where it is significant. What is
-    neither is inconclusive, never equal.
+    Equivalence comes first: a difference within the margin does not matter, even if it is significant. Neither
+    equivalent nor significant is inconclusive.
 
     >>> verdict_of(difference=-0.2, is_significant=True, is_equivalent=False, better="lower")
     'better'
@@ -38,7 +38,7 @@ def verdict_of(*, difference: float, is_significant: bool, is_equivalent: bool, 
 
 
 def sentence_of(comparison: Comparison) -> str:
-    """The verdict of a comparison in plain words, with its numbers."""
+    """The verdict of a comparison as a sentence, with its statistics."""
     subject = f"{comparison.metric}: the candidate" if comparison.metric else "The candidate"
     return f"{subject} {_claim(comparison)} ({_means(comparison)}; {_evidence(comparison)}).{_remark(comparison)}"
 
@@ -47,7 +47,7 @@ def _claim(comparison: Comparison) -> str:
     if comparison.verdict == "equivalent":
         return f"is equivalent to the baseline within ±{number(comparison.margin or 0)}"
     if comparison.verdict == "inconclusive":
-        return "shows no significant difference from the baseline, which is inconclusive"
+        return "shows no significant difference from the baseline: inconclusive"
     direction = "lower" if comparison.difference < 0 else "higher"
     by = f"by {number(abs(comparison.difference))}"
     if comparison.verdict == direction:
@@ -61,14 +61,14 @@ def _means(comparison: Comparison) -> str:
 
 def _seeds(comparison: Comparison) -> str:
     if comparison.paired:
-        return f"{comparison.baseline.n} pairs of seeds"
+        return f"{comparison.baseline.n} paired seeds"
     return f"{comparison.candidate.n} against {comparison.baseline.n} seeds"
 
 
 def _evidence(comparison: Comparison) -> str:
     test = "paired t-test" if comparison.paired else "Welch's t-test"
     if comparison.has_no_spread and comparison.difference:
-        test = "test by ranks"
+        test = "rank test"
     interval = f"{percent(1 - comparison.alpha)} interval of candidate − baseline {ends(comparison.interval)}"
     return f"{interval}; {test} p = {_p(comparison.p, comparison.corrected_p)}; d = {number(comparison.cohens_d.value)}"
 
@@ -88,29 +88,25 @@ def _remark(comparison: Comparison) -> str:
     elif comparison.verdict == "inconclusive":
         remarks.append("No margin was stated, so equivalence was not tested.")
     if comparison.verdict == "inconclusive" and comparison.seeds_needed is not None:
-        unit = "pairs" if comparison.paired else "seeds for each method"
-        remarks.append(
-            f"To find a difference of this size four times in five takes {comparison.seeds_needed:,} {unit}."
-        )
+        unit = "pairs" if comparison.paired else "seeds per method"
+        remarks.append(f"Detecting a difference of this size with power 0.8 takes {comparison.seeds_needed:,} {unit}.")
     if comparison.verdict == "equivalent" and comparison.is_significant:
-        remarks.append("The difference is significant all the same, but smaller than the margin.")
+        remarks.append("The difference is significant, but smaller than the margin.")
     if comparison.has_no_spread:
         remarks.append(_without_spread(comparison))
     return "".join(f" {remark}" for remark in remarks)
 
 
 def _without_spread(comparison: Comparison) -> str:
-    what = (
-        "the same in every pair" if comparison.paired else "without any spread, as neither method varies over its seeds"
-    )
+    what = "the same in every pair" if comparison.paired else "without spread, as neither method varies over its seeds"
     if comparison.difference == 0:
         return f"The difference is zero and {what}."
     effect = "d_z" if comparison.paired else "d"
-    return f"The difference is {what}, which makes {effect} infinite; p is the least that ranks can give."
+    return f"The difference is {what}, which makes {effect} infinite; p is the smallest of a rank test."
 
 
 def number(value: float) -> str:
-    """Four digits, enough for a mean.
+    """A number with four significant digits.
 
     >>> number(0.16849), number(float("-inf"))
     ('0.1685', '-inf')
@@ -119,7 +115,7 @@ def number(value: float) -> str:
 
 
 def probability(p: float) -> str:
-    """Two digits of a p-value.
+    """A p-value with two significant digits.
 
     >>> probability(0.0312), probability(0.0)
     ('0.031', '0')
@@ -128,7 +124,7 @@ def probability(p: float) -> str:
 
 
 def ends(interval: Interval) -> str:
-    """Both ends.
+    """Both ends of an interval.
 
     >>> ends(Interval(-0.5, 1.25))
     '-0.5 to 1.25'
@@ -137,7 +133,7 @@ def ends(interval: Interval) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A level of confidence.
+    """A confidence level in percent.
 
     >>> percent(1 - 0.05)
     '95%'
@@ -146,7 +142,7 @@ def percent(fraction: float) -> str:
 
 
 def json_safe(value: Any) -> Any:
-    """Dataclasses as dicts, intervals as lists, and infinity, which JSON has no number for, as "inf" or "-inf".
+    """A value for JSON: dataclasses as dicts, intervals as lists, infinity as "inf" or "-inf".
 
     >>> json_safe({"ends": Interval(1.0, float("inf"))})
     {'ends': [1.0, 'inf']}

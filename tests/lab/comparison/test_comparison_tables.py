@@ -55,8 +55,11 @@ def test_the_verdict_says_what_the_table_says():
     table = MethodPair.of(BETTER, baseline="baseline", candidate="orthograd").tables["clean"]
     assert (table["ece"].verdict, table["top1_accuracy"].verdict) == ("better", "equivalent")
     said = verdict(table, baseline="SGD", candidate="⊥Grad")
-    assert said.startswith("⊥Grad is better calibrated than SGD: an ECE of 0.050 against 0.108")
-    assert said.endswith("Its accuracy is the same within 1 point: 90.53% against 90.50%.")
+    assert said.startswith(
+        "⊥Grad is better calibrated than SGD: ECE 0.050 against 0.108 (⊥Grad − SGD: −0.058, 95% interval −0.0"
+    )
+    assert " Accuracy is equivalent within 1 point: 90.53% against 90.50% (⊥Grad − SGD: +0.03, 95% interval " in said
+    assert said.endswith("). 4 seeds; p corrected for 12 metrics.")
     turned = MethodPair.of(BETTER, baseline="orthograd", candidate="baseline").tables["clean"]
     assert verdict(turned, baseline="⊥Grad", candidate="SGD").startswith("SGD is worse calibrated than ⊥Grad")
 
@@ -65,7 +68,9 @@ def test_few_seeds_that_disagree_leave_it_inconclusive():
     mixed = runs([(0, (0.1, 90.0)), (1, (0.2, 80.0))], [(0, (0.2, 85.0)), (1, (0.1, 88.0))])
     table = MethodPair.of(mixed, baseline="baseline", candidate="orthograd").tables["clean"]
     said = verdict(table, baseline="SGD", candidate="⊥Grad")
-    assert said.startswith("2 seeds detect no difference in calibration of ⊥Grad and SGD")
+    assert said.startswith(
+        "No difference in calibration between ⊥Grad and SGD was detected: ECE 0.150 against 0.150 (⊥Grad"
+    )
     assert "No difference in accuracy was detected" in said
 
 

@@ -37,11 +37,11 @@ def words(element):
     return " ".join("".join(element.itertext()).split())
 
 
-def test_every_parameter_is_told_with_its_kind_and_means():
+def test_every_parameter_has_its_means_and_the_effect_of_its_norm():
     root = parsed(diagnosis.section(with_diagnosis(runs()), NAMES))
     rows = {words(row.find("th")): [words(cell) for cell in row.findall("td")] for row in root.iter("tr")}
-    assert rows["head.weight"] == ["1 %", "50 %", "50 %", "2", "4", "3", "rescales the outputs"]
-    assert rows["conv.weight"][:3] == ["0 %", "< 0.01 %", "< 0.01 %"]
+    assert rows["head.weight"] == ["1%", "50%", "50%", "2", "4", "3", "rescales the outputs"]
+    assert rows["conv.weight"][:3] == ["0%", "< 0.01%", "< 0.01%"]
     assert rows["conv.bias"][:3] == ["–", "–", "–"]
     assert rows["rest.of.a.long.name<b>"][-1] == "not measured"
 
@@ -50,7 +50,7 @@ def test_the_drawing_is_described_and_leaves_out_what_is_rounding():
     root = parsed(diagnosis.section(with_diagnosis(runs()), NAMES))
     (drawing,) = root.findall(".//figure/div//svg")
     assert drawing.get("role") == "img"
-    assert "head.weight 50 % and 50 %" in words(drawing.find("desc"))
+    assert "head.weight 50% and 50%" in words(drawing.find("desc"))
     assert "conv.bias" not in words(drawing)
     assert root.find(".//figure/details//table") is not None
     text = diagnosis.section(with_diagnosis(runs()), NAMES)

@@ -1,4 +1,4 @@
-"""The table of a comparison as text: the same cells as Markdown, LaTeX and CSV."""
+"""The table of a comparison as Markdown, LaTeX and CSV, with the titles of metrics and image sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 from ...calibration import CONVENTIONS
 from ...statistics import Comparison, ComparisonTable
-from ...statistics.table import markdown_table
+from ...statistics.table import ARROWS, markdown_table
 
 TITLES = {
     "top1_accuracy": "accuracy, %",
@@ -24,10 +24,14 @@ TITLES = {
     "smooth_ece": "smooth ECE",
     "aurc": "AURC",
 }
-"""What people call the metrics that are compared, in the order of the table."""
+"""Titles of the compared metrics, in the order of the table."""
 
-ARROWS = {"lower": " ↓", "higher": " ↑", None: ""}
-"""After a metric's title: the good direction."""
+IMAGES = {
+    "clean": "clean test images",
+    "shifted": "corrupted test images",
+    "temperature-scaled": "clean test images after temperature scaling",
+}
+"""Titles of the image sets of a comparison's tables."""
 
 TEX = {
     "\\": r"\textbackslash{}",
@@ -55,7 +59,7 @@ def header(baseline: str, candidate: str) -> list[str]:
 
 
 def caption(baseline: str, candidate: str) -> str:
-    """How to read the differences of a table.
+    """A sentence for the caption of a table: the sign of its differences and the meaning of the arrows.
 
     >>> caption("SGD", "⊥Grad")
     'Differences are ⊥Grad − SGD; ↓ lower is better, ↑ higher is better.'
@@ -64,7 +68,7 @@ def caption(baseline: str, candidate: str) -> str:
 
 
 def metric_title(metric: str) -> str:
-    """What people call a metric, with an arrow for its good direction.
+    """The title of a metric, with an arrow for its good direction.
 
     >>> metric_title("ece"), metric_title("top1_accuracy"), metric_title("entropy")
     ('ECE ↓', 'accuracy, % ↑', 'entropy')
@@ -115,7 +119,7 @@ def csv_text(lines: list[list[str]]) -> str:
 def latex(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
     r"""The table for a paper, as wide as its text; it needs \usepackage{booktabs,graphicx}.
 
-    For room it leaves out the interval of d, and p before its correction.
+    To save space, it omits the interval of d and the uncorrected p.
     """
     names = header(baseline, candidate)
     narrow = [[*names[:4], "d", *names[6:]], *([*line[:4], line[4].split()[0], *line[6:]] for line in rows(table))]
@@ -125,7 +129,7 @@ def latex(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
 
 
 def tex(text: str) -> str:
-    r"""Text as LaTeX: signs escaped, and minus signs and exponents in mathematics.
+    r"""Text as LaTeX: special characters escaped, minus signs and exponents in math mode.
 
     >>> print(tex("⊥Grad, 95%"), tex("-0.5 (+0.1 to +0.2)"), tex("8.2e-05"))
     $\perp$Grad, 95\% $-$0.5 (+0.1 to +0.2) $8.2 \cdot 10^{-5}$

@@ -1,4 +1,4 @@
-"""What a comparison writes and prints: tables, figures and the page; `orthograd report` makes pages from records."""
+"""The output of a comparison: tables, figures and the report page, for `orthograd compare` and `orthograd report`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..jobs.files import canonical_json, read_object
 from ..jobs.record import CONFIG, FAILURE, RECORD
 from ..training.config import Config, recipe
 from ..training.methods import METHODS
-from .formats import as_csv, caption, latex, markdown, metric_title, tex
+from .formats import IMAGES, as_csv, caption, latex, markdown, metric_title, tex
 from .page.document import page
 from .page.runs import FailedRun
 from .pair import MethodPair, verdict
@@ -39,7 +39,7 @@ Tables = Mapping[str, ComparisonTable]
 def write_comparison(
     pair: MethodPair, names: tuple[str, str], folder: Path, *, failed: Sequence[FailedRun] = ()
 ) -> list[Path]:
-    """Write report.html, comparison.json, .md, .tex and .csv, and PNG figures; each whole or not at all."""
+    """Write report.html, comparison.json, .md, .tex and .csv, and PNG figures, each atomically; their paths."""
     tables = pair.tables
     summary = _summary(pair, tables, names, failed)
     texts = {
@@ -69,26 +69,26 @@ def _document(tables: Tables, names: tuple[str, str]) -> str:
     baseline, candidate = names
     summary = verdict(tables["clean"], baseline=baseline, candidate=candidate)
     return f"{summary}\n\n{caption(baseline, candidate)}\n" + "".join(
-        f"\n## {title.capitalize()} test images\n\n{markdown(table, baseline=baseline, candidate=candidate)}"
-        for title, table in tables.items()
+        f"\n## {IMAGES[images].capitalize()}\n\n{markdown(table, baseline=baseline, candidate=candidate)}"
+        for images, table in tables.items()
     )
 
 
 def _latex(tables: Tables, names: tuple[str, str], seeds: int) -> str:
-    """For each table a float with its caption."""
+    """A float with a caption for each table."""
     columns = (
         f"mean ± SD of {seeds} seeds, paired difference with its 95% interval, Cohen's d and p with Holm's correction. "
         f"{caption(*names)}"
     )
     return "% needs \\usepackage{booktabs,graphicx}\n" + "".join(
-        f"\n\\begin{{table}}[ht]\n\\caption{{{tex(f'{title.capitalize()} test images: {columns}')}}}\n"
+        f"\n\\begin{{table}}[ht]\n\\caption{{{tex(f'{IMAGES[images].capitalize()}: {columns}')}}}\n"
         f"{latex(table, baseline=names[0], candidate=names[1])}\\end{{table}}\n"
-        for title, table in tables.items()
+        for images, table in tables.items()
     )
 
 
 def _figures(pair: MethodPair, names: tuple[str, str], folder: Path) -> list[Path]:
-    from ...figures.reliability import reliability_figure  # with matplotlib, which takes a while
+    from ...figures.reliability import reliability_figure  # imports matplotlib, which is slow
     from ...figures.severity import severity_figure
 
     methods = dict(zip(names, (pair.baseline, pair.candidate), strict=True))
@@ -114,7 +114,7 @@ def _write_figure(path: Path, figure: Figure) -> Path:
 
 
 def comparison_page(pair: MethodPair, failed: Sequence[FailedRun] = ()) -> str:
-    """The page as HTML: the same whether `orthograd compare` or `orthograd report` makes it."""
+    """The report page as HTML, for `orthograd compare` and `orthograd report`."""
     return page(pair, names=names_of(pair), command=command_of(pair), failed=failed)
 
 
@@ -127,7 +127,7 @@ def names_of(pair: MethodPair) -> tuple[str, str]:
 
 
 def command_of(pair: MethodPair) -> str:
-    """The command line that makes these runs, with the settings that are not those of the data set's recipe."""
+    """The command line that reproduces the runs, with every setting that differs from the data set's recipe."""
     config = _config(pair)
     usual = recipe(config.dataset).as_dict() | {"dataset": "digits"}
     if config.device == "cuda":
@@ -150,26 +150,28 @@ def _config(pair: MethodPair) -> Config:
 
 
 def print_results(console: Console, pair: MethodPair, folder: Path) -> None:
-    """Test the difference, print it, and write it down."""
+    """Print the tables and the verdict, and write all files."""
     names, failed = names_of(pair), failed_runs(folder / "runs", pair, folder / "report.html")
     for title, table in pair.tables.items():
-        console.print(_table(title, table, names))
+        console.print(_table(IMAGES[title], table, names))
     written = write_comparison(pair, names, folder, failed=failed)
     console.print(verdict(pair.tables["clean"], baseline=names[0], candidate=names[1]))
     if failed:
-        console.print(f"Without {len(failed)} runs that failed: the page names them and leads to their logs.")
-    console.print(f"The page: {written[0]}", f"Also written: {', '.join(path.name for path in written[1:])}", sep="\n")
+        console.print(f"{len(failed)} runs failed and are not included; the report links to their logs.")
+    console.print(f"Report: {written[0]}", f"Also written: {', '.join(path.name for path in written[1:])}", sep="\n")
 
 
 def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
-    """What fits a terminal: means, difference, corrected p and verdict; the files have the rest."""
+    """A table that fits a terminal: means, difference, corrected p and verdict."""
     shown = Table(
         *("metric", *names, f"{names[1]} − {names[0]}", "p (Holm)", "verdict"),
-        title=f"{title} test images",
+        title=title.capitalize(),
         title_justify="left",
         caption=caption(*names),
         caption_justify="left",
         box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
     )
     inks = {"better": "green", "worse": "red", "equivalent": "cyan", "inconclusive": "dim"}
     for row in table:
@@ -181,14 +183,14 @@ def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
     return shown
 
 
-LONGEST = 300  # signs of an error that a page shows; the file has the rest
+LONGEST = 300  # characters of an error that a page shows
 
 
 def failed_runs(store: Path, pair: MethodPair, page: Path) -> list[FailedRun]:
-    """Failed runs with the settings of a pair, in order; links to their files are relative to the page."""
+    """Failed runs with the settings of a pair, by method and seed; links to their files are relative to the page."""
     runs, shared = [], _shared(pair.baseline[0]["config"])
     for file in store.glob(f"*/{FAILURE}"):
-        if (file.parent / RECORD).exists():  # another process has finished it meanwhile
+        if (file.parent / RECORD).exists():  # another process has finished it since
             continue
         config = read_object(file.parent / CONFIG)
         if config.get("method") in pair.methods and _shared(config) == shared:
@@ -197,7 +199,7 @@ def failed_runs(store: Path, pair: MethodPair, page: Path) -> list[FailedRun]:
 
 
 def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the runs of a comparison have in common."""
+    """The settings that the runs of a comparison share."""
     return {name: value for name, value in config.items() if name not in ("method", "seed")}
 
 
@@ -215,13 +217,13 @@ def _link(file: Path, page: Path) -> str:
 def write_pages(
     folder: Path, *, baseline: str, candidate: str | None, settings: Mapping[str, str | None], out: Path | None
 ) -> list[Path]:
-    """Write report.html, or a page for each comparison where there are several; the paths."""
+    """Write report.html, or a page for each comparison in the folder; their paths."""
     wanted = {name: value for name, value in settings.items() if value is not None}
     records = [record for record in stored_records(folder) if wanted.items() <= record["config"].items()]
     pairs = _comparisons(records, baseline=baseline, candidate=candidate)
     if not pairs:
         raise ValueError(
-            f"expected two seeds or more of {baseline} and of {candidate or 'another method'} that share all else, "
+            f"expected two seeds or more of {baseline} and of {candidate or 'another method'} with the same settings, "
             f"got {_seen(records)}"
         )
     paths = _paths(_page_names(pairs), _home(folder) if out is None else out)
@@ -232,18 +234,18 @@ def write_pages(
 
 
 def _paths(names: Sequence[str], target: Path) -> list[Path]:
-    """Pages in a folder, or one page as the file that was asked for."""
+    """The paths of the pages: in a folder, or the one file that was asked for."""
     if target.is_dir() or not target.suffix:
         return [target / name for name in names]
     if target.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"expected a folder that is there, or a page that ends in .html, got {target}")
+        raise ValueError(f"expected an existing folder or a file name that ends in .html, got {target}")
     if len(names) > 1:
         raise ValueError(f"expected a folder for {len(names)} pages ({', '.join(names)}), got the file {target}")
     return [target]
 
 
 def _comparisons(records: Iterable[Record], *, baseline: str, candidate: str | None) -> list[MethodPair]:
-    """The baseline with each other method (or the one asked for) among runs that share all but method and seed."""
+    """The baseline paired with each other method, or with the one asked for, among runs with the same settings."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(canonical_json(_shared(record["config"])), []).append(record)
@@ -255,7 +257,7 @@ def _comparisons(records: Iterable[Record], *, baseline: str, candidate: str | N
 
 
 def _page_names(pairs: Sequence[MethodPair]) -> list[str]:
-    """report.html for one; for several, what sets each apart in its name."""
+    """report.html for one page; for several, names with the settings that differ."""
     if len(pairs) == 1:
         return ["report.html"]
     configs = [{**pair.candidate[0]["config"], "seed": None} for pair in pairs]
@@ -269,13 +271,13 @@ def _page_names(pairs: Sequence[MethodPair]) -> list[str]:
 
 
 def _home(folder: Path) -> Path:
-    """Where pages belong: beside the runs, not among them."""
+    """The folder for the pages: beside the runs, not among them."""
     is_store = not (folder / "runs").is_dir() and any(folder.glob("*/record.json"))
     return folder.absolute().parent if is_store else folder
 
 
 def _seen(records: Sequence[Record]) -> str:
-    """The methods there are and how many runs each has."""
+    """The methods in the records, with their numbers of runs."""
     methods = [str(record["config"]["method"]) for record in records]
     return (
         ", ".join(f"{methods.count(method)} of {method}" for method in sorted(set(methods)))

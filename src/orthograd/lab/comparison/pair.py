@@ -1,4 +1,4 @@
-"""Two methods over seeds, from the records of their runs: pairs of runs, tables, and a verdict."""
+"""Two methods over seeds: pairs of runs, their tables, and the verdict in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...calibration import CONVENTIONS
-from ...statistics import ComparisonTable, compare_table
+from ...statistics import Comparison, ComparisonTable, compare_table
 from ..jobs.record import difference, fingerprint_of
 from .formats import TITLES
 from .records import Metrics, Record, after_temperature, clean, image_sets, is_number, shifted
@@ -25,7 +25,7 @@ class MethodPair:
 
     @classmethod
     def of(cls, records: Iterable[Record], *, baseline: str, candidate: str) -> MethodPair:
-        """Pair the runs that share a seed; a seed that has only one of them is left out."""
+        """Pair the runs that share a seed; seeds that only one method has are dropped."""
         pairs = _pairs(records, baseline, candidate)
         if len(pairs) < 2:
             raise ValueError(f"expected at least 2 seeds of both {baseline} and {candidate}, got {len(pairs)}")
@@ -59,17 +59,17 @@ class MethodPair:
 
     @property
     def is_shifted(self) -> bool:
-        """Whether every run was evaluated on shifted images too."""
+        """True if every run was also evaluated on corrupted images."""
         return all(image_sets(record) for record in self.records)
 
     @property
     def is_scaled(self) -> bool:
-        """Whether every run has a temperature, for which held-out images were left."""
+        """True if every run has a temperature, fitted on held-out images."""
         return all(record["after_temperature"] is not None for record in self.records)
 
     @cached_property
     def tables(self) -> dict[str, ComparisonTable]:
-        """Tables by test images: clean, shifted (mean over shifts and severities), temperature-scaled (clean)."""
+        """Tables by image set: clean, shifted (mean over corruptions and severities), temperature-scaled (clean)."""
         tables = {"clean": self._table(clean)}
         if self.is_shifted:
             tables["shifted"] = self._table(shifted)
@@ -91,30 +91,45 @@ class MethodPair:
 
 
 def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
-    """What happened, in two sentences: calibration, then accuracy."""
-    ece, accuracy = table["ece"], table["top1_accuracy"]
-    words = {
+    """The verdict with its statistics: calibration, then accuracy."""
+    ece, accuracy = table["ece"].verdict, table["top1_accuracy"].verdict
+    calibrated = {
         "better": f"{candidate} is better calibrated than {baseline}",
         "worse": f"{candidate} is worse calibrated than {baseline}",
         "equivalent": f"{candidate} and {baseline} are equally well calibrated",
-        "inconclusive": f"{ece.baseline.n} seeds detect no difference in calibration of {candidate} and {baseline}",
-    }
-    calibrated = (
-        f"{words[ece.verdict]}: an ECE of {ece.candidate.mean:.3f} against {ece.baseline.mean:.3f} "
-        f"(95% interval of {candidate} − {baseline}: {ece.interval.low:+.3f} to {ece.interval.high:+.3f}, "
-        f"p = {ece.corrected_p:.2g} corrected for {len(table)} metrics)."
-    )
-    kept = {
-        "better": "Its accuracy is higher",
-        "worse": "Its accuracy is lower",
-        "equivalent": f"Its accuracy is the same within {MARGINS['top1_accuracy']:g} point",
+        "inconclusive": f"No difference in calibration between {candidate} and {baseline} was detected",
+    }[ece]
+    accurate = {
+        "better": f"{candidate} is more accurate",
+        "worse": f"{candidate} is less accurate",
+        "equivalent": f"Accuracy is equivalent within {MARGINS['top1_accuracy']:g} point",
         "inconclusive": "No difference in accuracy was detected",
-    }[accuracy.verdict]
-    return f"{calibrated} {kept}: {accuracy.candidate.mean:.2f}% against {accuracy.baseline.mean:.2f}%."
+    }[accuracy]
+    numbers = evidence(table, baseline=baseline, candidate=candidate)
+    return f"{calibrated}: {numbers[0]}. {accurate}: {numbers[1]}. {numbers[2]}."
+
+
+def evidence(table: ComparisonTable, *, baseline: str, candidate: str) -> tuple[str, str, str]:
+    """The statistics of ECE and of accuracy, and what they have in common."""
+    difference = f"{candidate} − {baseline}"
+    ece, accuracy = table["ece"], table["top1_accuracy"]
+    return (
+        f"ECE {ece.candidate.mean:.3f} against {ece.baseline.mean:.3f} ({difference}: {_tested(ece, 3)})",
+        f"{accuracy.candidate.mean:.2f}% against {accuracy.baseline.mean:.2f}% ({difference}: {_tested(accuracy, 2)})",
+        f"{ece.baseline.n} seeds; p corrected for {len(table)} metrics",
+    )
+
+
+def _tested(row: Comparison, digits: int) -> str:
+    """The difference, its 95% interval and its corrected p."""
+    numbers = (f"{value:+.{digits}f}".replace("-", "−") for value in (row.difference, *row.interval))
+    p = row.p if row.corrected_p is None else row.corrected_p
+    tested = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    return "{}, 95% interval {} to {}, {}".format(*numbers, tested)
 
 
 def _pairs(records: Iterable[Record], baseline: str, candidate: str) -> list[tuple[Record, Record]]:
-    """The runs of seeds that both methods have, by seed."""
+    """The pairs of runs of all seeds that both methods have, by seed."""
     by_method: dict[str, dict[int, Record]] = {baseline: {}, candidate: {}}
     for record in records:
         if record["config"]["method"] in by_method:
@@ -126,7 +141,7 @@ def _pairs(records: Iterable[Record], baseline: str, candidate: str) -> list[tup
 
 
 def _require_alike(records: Sequence[Record]) -> None:
-    """Refuse runs of different networks or data, between which methods are not all that differs."""
+    """Raise ValueError where runs have different networks or data."""
     for record in records:
         if words := difference(fingerprint_of(records[0]), fingerprint_of(record)):
             one, other = (
@@ -135,6 +150,6 @@ def _require_alike(records: Sequence[Record]) -> None:
             )
             raise ValueError(
                 f"expected runs that share their network and data, got {words}, in the runs {one} and {other}: "
-                "their settings are the same, so the code or the data behind a name have changed in between. "
-                "Runs from before and after need folders of their own"
+                "their settings are the same, so the code or the data behind a name has changed. "
+                "Keep runs from before and after in separate folders"
             )

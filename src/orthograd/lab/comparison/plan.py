@@ -1,4 +1,4 @@
-"""Which runs a comparison consists of, refused where they cannot be trained, and how long one takes."""
+"""The runs of a comparison, checked before any is trained, and the time that one takes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TIMED = 4  # batches
 
 
 def planned(base: Config, seeds: range, methods: tuple[str, str], store: Store) -> tuple[Grid, Fingerprint]:
-    """Seed by seed, so that pairs are complete early; and what their data and network are, each run's the same.
+    """The runs seed by seed, so that pairs are complete early, and the fingerprint of their network and data.
 
-    What cannot be trained, or not beside the runs that are there, is refused before anything starts.
+    Raises ValueError where a run cannot be trained, or where stored runs have another network or other data.
     """
     if methods[0] == methods[1]:
         raise ValueError(f"expected two different methods, got {methods[0]} twice")
@@ -36,15 +36,15 @@ def planned(base: Config, seeds: range, methods: tuple[str, str], store: Store) 
     now, again = (trial(config) for config in configs[:2])
     if words := difference(now, again):
         raise ValueError(
-            f"expected {base.dataset} to give the same images and labels each time, for runs that share a seed are "
-            f"pairs; got {words}: {SAME_EACH_TIME}"
+            f"expected {base.dataset} to give the same images and labels each time, because runs that share a seed are "
+            f"paired; got {words}: {SAME_EACH_TIME}"
         )
     _require_same_as_before(configs[0], store, now)
     return Grid(config.as_dict() for config in configs), now
 
 
 def trial(config: Config) -> Fingerprint:
-    """Refuse what cannot be trained, before anything is; what it would be."""
+    """The fingerprint of a run, after a trial forward pass; ValueError where it cannot be trained."""
     method_named(config.method)
     task = Task.of(config)
     config.batches_of(len(task.labels))
@@ -52,9 +52,9 @@ def trial(config: Config) -> Fingerprint:
     for name, parameter in model.named_parameters():
         if isinstance(parameter, torch.nn.UninitializedParameter):
             expected = f"expected {config.model} to have parameters whose shapes are known"
-            raise ValueError(f"{expected}, got {name} without: use Linear and not LazyLinear")
+            raise ValueError(f"{expected}, got {name} without: use Linear instead of LazyLinear")
     if not _logits(config, model.train(), images, task.dataset.classes).requires_grad:
-        raise ValueError(f"expected {config.model} to have parameters that learn, got none that its logits depend on")
+        raise ValueError(f"expected {config.model} to have trainable parameters, got none that its logits depend on")
     with torch.no_grad():
         _logits(config, model.eval(), images, task.dataset.classes)
     check_shifts(config, task.dataset)
@@ -62,7 +62,7 @@ def trial(config: Config) -> Fingerprint:
 
 
 def _logits(config: Config, model: torch.nn.Module, images: torch.Tensor, classes: int) -> torch.Tensor:
-    """Those of a trial, once they have the right shape."""
+    """The logits of the trial, checked for their shape."""
     expected, when = (len(images), classes), "in training" if model.training else "in evaluation"
     try:
         logits = model(images.clone())
@@ -75,18 +75,18 @@ def _logits(config: Config, model: torch.nn.Module, images: torch.Tensor, classe
 
 
 def _require_same_as_before(config: Config, store: Store, now: Fingerprint) -> None:
-    """Refuse where runs that share all but method and seed, finished or begun, have another network or other data."""
+    """Raise ValueError where stored runs with the same settings have another network or other data."""
     shared = _shared(config.as_dict())
     for path in sorted(store.folder.glob(f"*/{CONFIG}")):
         before: Fingerprint = {}
-        with suppress(FileError):  # the plan names those that are not sound
+        with suppress(FileError):  # the plan names broken files
             stored = read_object(path)
             before = _known(store.get(stored)) if _shared(stored) == shared else {}
         if words := difference(before, now):
             raise ValueError(
                 f"{path.parent}: expected a run of {config.model} on {config.dataset} as they are now, "
-                f"got {words} now. Nothing was changed. For the code as it is now give another --out; to go on here, "
-                f"make the code what it was. If it is unchanged, it gives something else each time: {SAME_EACH_TIME}"
+                f"got {words} now. Nothing was written. Use another --out for the new code, or restore the old code to "
+                f"continue here. If the code is unchanged, it is not deterministic: {SAME_EACH_TIME}"
             )
 
 
@@ -95,7 +95,7 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known(run: RunFolder) -> Fingerprint:
-    """Of a run that is finished or begun, what was noted of its network and data."""
+    """The fingerprint stored with a run, finished or not."""
     if run.is_finished:
         return fingerprint_of(run.record())
     fingerprint_then: Fingerprint = (run.load_checkpoint() or ({}, {}))[1].get("fingerprint", {})
@@ -103,9 +103,9 @@ def _known(run: RunFolder) -> Fingerprint:
 
 
 def seconds_per_run(config: Config) -> float:
-    """About how long a run takes: all epochs, estimated from three, on its device and in its precision.
+    """The estimated time of a run, from three short epochs on its device and in its precision.
 
-    The first one warms up. On a CPU an epoch is a few batches.
+    The first epoch is a warm-up. On a CPU an epoch is a few batches.
     """
     whole = Task.of(config)
     count = len(whole.labels) if config.device == "cuda" else TIMED * config.batch_size

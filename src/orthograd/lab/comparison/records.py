@@ -1,4 +1,4 @@
-"""The records of runs: read from a folder, and the numbers in them."""
+"""The records of runs, read from a folder, and the metrics in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEEDED = ("config", "hash", "metrics", "after_temperature", "losses", "sha256")
 
 
 def stored_records(folder: Path) -> list[dict[str, Any]]:
-    """Every record in a comparison, a store or a folder of JSON files; StoreError where one is not sound."""
+    """All records in a comparison, a store or a folder of JSON files; StoreError where one is broken."""
     if not folder.is_dir():
         raise StoreError(f"{folder}: expected a folder of runs, got {'a file' if folder.exists() else 'nothing'}")
     for paths in (store_in(folder).glob("*/record.json"), folder.glob("*.json")):
@@ -29,12 +29,12 @@ def stored_records(folder: Path) -> list[dict[str, Any]]:
 
 
 def store_in(folder: Path) -> Path:
-    """The folder that holds the runs: that of a comparison has them in `runs`."""
+    """The folder of the runs: `runs` inside the folder of a comparison, or the folder itself."""
     return folder / "runs" if (folder / "runs").is_dir() else folder
 
 
 def files_gone(folder: Path) -> list[Path]:
-    """Files of tensors that the records of finished runs name and that are no longer beside them."""
+    """Tensor files that records of finished runs name but that no longer exist."""
     files = (
         path.parent / name
         for path in sorted(store_in(folder).glob("*/record.json"))
@@ -44,12 +44,12 @@ def files_gone(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A sound record, or None where the file is something else, such as the summary of a comparison."""
+    """The record in a file, or None where the file is not a record, such as comparison.json."""
     record = read_object(path)
     if record.get("format") in FORMATS:
         raise StoreError(
-            f"{path}: expected the record of one run, got those of many; "
-            f"`orthograd reproduce all --rebuild --export {path.parent}` makes a page of them"
+            f"{path}: expected the record of one run, got a bundle of many; "
+            f"`orthograd reproduce all --rebuild --export {path.parent}` makes a page of it"
         )
     if "sha256" not in record and path.name != "record.json":
         return None
@@ -60,7 +60,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a metric is neither undefined (None) nor infinite ("inf").
+    """True if a metric is neither undefined (None) nor infinite ("inf").
 
     >>> is_number(0.5), is_number(None), is_number("inf")
     (True, False, False)
@@ -69,7 +69,7 @@ def is_number(value: Any) -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that people would use.
+    """Seconds in a readable unit.
 
     >>> [duration(seconds) for seconds in (0.534, 59.3, 90, 52_547, 3e5, 1e9)]
     ['0.534 s', '59.3 s', '1.5 min', '14.6 h', '3.47 days', '11,574 days']
@@ -81,12 +81,12 @@ def duration(seconds: float) -> str:
 
 
 def image_sets(record: Record) -> list[str]:
-    """The names of the shifted image sets, as "noise.3", sorted: files keep no other order."""
+    """The names of the corrupted image sets, such as "noise.3", sorted."""
     return sorted(name for name in record["metrics"] if name != "clean")
 
 
 def shifts(record: Record) -> list[str]:
-    """The names of the shifts, sorted.
+    """The names of the corruptions, sorted.
 
     >>> shifts({"metrics": {"clean": {}, "noise.1": {}, "noise.2": {}, "blur.1": {}}})
     ['blur', 'noise']
@@ -107,23 +107,23 @@ def after_temperature(record: Record) -> Metrics:
 
 
 def shifted(record: Record) -> Metrics:
-    """Each metric averaged over all shifts and severities; None where any of them is no number."""
+    """Each metric averaged over all corruptions and severities; None where a value is not a number."""
     return {name: mean_over_shifts(record, name) for name in record["metrics"][image_sets(record)[0]]}
 
 
 def mean_over_shifts(record: Record, metric: str) -> float | None:
-    """A metric averaged over all shifts and severities; None without such, or where any of them is no number."""
+    """A metric averaged over all corruptions and severities; None without any, or where a value is not a number."""
     return _mean(record["metrics"][name][metric] for name in image_sets(record))
 
 
 def by_severity(records: Sequence[Record], metric: str, *, shift: str | None = None) -> list[list[float]]:
-    """For each run the metric at severity 0 (clean), 1, 2 …, of one shift or averaged over all; NaN if undefined."""
+    """For each run, the metric at severity 0 (clean), 1, 2, …, of one shift or averaged over all; NaN if undefined."""
     curves = []
     for record in records:
         levels: dict[int, list[Any]] = {0: [clean(record)[metric]]}
         for name in image_sets(record):
-            kind, _, level = name.rpartition(".")
-            if shift in (None, kind):
+            corruption, _, level = name.rpartition(".")
+            if shift in (None, corruption):
                 levels.setdefault(int(level), []).append(record["metrics"][name][metric])
         curves.append([_number(_mean(levels[level])) for level in sorted(levels)])
     return curves

@@ -1,1 +1,1 @@
-"""Studies on scikit-learn's digits beside the paper, and the tables and figures of README.md and docs/ from records."""
+"""Studies on scikit-learn's digits, and the tables and figures of README.md and docs/ made from records."""

@@ -1,4 +1,4 @@
-"""Should I use it? The effect of ⊥Grad on ECE and accuracy, setting by setting, and the recommendation that follows.
+"""The tables of docs/should-i-use-it.md: the effect of ⊥Grad on ECE and accuracy by setting, with a recommendation.
 
 `recommendation` is the rule; docs/should-i-use-it.md states it in words. Differences are ⊥Grad − baseline.
 """
@@ -24,7 +24,7 @@ from .method_tables import STOPS, moment, reproduced
 
 LEVEL = 0.05
 FEW_SEEDS = 10
-"""With fewer seeds than this, an effect that does not show is called inconclusive."""
+"""With fewer seeds than this, "no difference detected" is called inconclusive."""
 TABLE_1 = {
     "clean.top1_accuracy": " ↑",
     "clean.loss": " ↓",
@@ -32,14 +32,14 @@ TABLE_1 = {
     "clean.max_softmax": "",
     "clean.max_logit": "",
 }
-"""Rows of the paper's table 1 that README shows, each with its good direction."""
+"""Rows of the paper's table 1 in README, each with an arrow for its good direction."""
 
 
 @dataclass(frozen=True)
 class Effect:
     """The mean paired difference ⊥Grad − baseline of one metric, its 95% interval and its p.
 
-    ``corrected_p`` is Holm's, for the metrics of a comparison.
+    ``corrected_p`` has Holm's correction over the metrics of a comparison.
     """
 
     difference: float
@@ -64,12 +64,12 @@ class Effect:
 
     @property
     def is_above_zero(self) -> bool:
-        """Whether the whole interval is."""
+        """True if the whole interval is above zero."""
         return self.interval.low > 0
 
     @property
     def is_below_zero(self) -> bool:
-        """Whether the whole interval is."""
+        """True if the whole interval is below zero."""
         return self.interval.high < 0
 
     def text(self, digits: int) -> str:
@@ -84,7 +84,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where ⊥Grad was tried: how many seeds, and what it changed."""
+    """A setting in which ⊥Grad was tried: its title, number of seeds, and effects."""
 
     title: str
     seeds: int
@@ -93,10 +93,9 @@ class Setting:
 
 
 def recommendation(setting: Setting) -> str:
-    """What a reader should do, by a rule.
+    """The recommendation for a setting.
 
-    A reason to use ⊥Grad has to hold after the correction. A warning does not: a 95% interval on the wrong side of
-    zero is enough.
+    Advice to use ⊥Grad needs a corrected p below 0.05. A warning needs less: a 95% interval on the wrong side of zero.
 
     >>> ece, accuracy = Effect(-0.02, Interval(-0.03, -0.01), 0.001, 0.01), Effect(0.1, Interval(-0.5, 0.7), 0.7, 1.0)
     >>> recommendation(Setting("", 10, ece, accuracy))
@@ -115,7 +114,7 @@ def recommendation(setting: Setting) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A row of the table: how its setting is read (None where there are no runs), and whether README has it too."""
+    """A row of the table: a function that reads its setting (None without runs), and whether README has the row."""
 
     read: Callable[[Path], Setting | None]
     in_readme: bool = False
@@ -129,7 +128,7 @@ def of_runs(
     methods: tuple[str, str] = ("baseline", "orthograd"),
     readme: bool = False,
 ) -> Source:
-    """A setting of the reproduction, two methods that share their seeds."""
+    """A row from a setting of the reproduction: two methods over the same seeds."""
 
     def read(results: Path) -> Setting | None:
         pair = reproduced(results, setting, *methods)
@@ -142,7 +141,7 @@ def of_runs(
 
 
 def of_comparison(title: str, name: str, images: str, *, readme: bool = False) -> Source:
-    """A record of `orthograd compare` on digits."""
+    """A row from a record of `orthograd compare` on digits."""
 
     def read(results: Path) -> Setting:
         record = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))
@@ -154,7 +153,7 @@ def of_comparison(title: str, name: str, images: str, *, readme: bool = False) -
 
 
 def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Source:
-    """A case of docs/results/when.json after some epochs."""
+    """A row from a case of docs/results/when.json after some epochs."""
 
     def read(results: Path) -> Setting:
         record = json.loads((results / "when.json").read_text(encoding="utf-8"))
@@ -163,7 +162,7 @@ def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Sourc
             Effect.of(compare(*([at[metric] for at in method] for method in methods)))
             for metric in ("ece", "top1_accuracy")
         )
-        # Bonferroni's correction, for all cases that the table of the study shows.
+        # Bonferroni's correction over all cases in the study's table.
         cases = sum(len(stops) for stops in STOPS.values())
         return Setting(title, len(methods[0]), replace(ece, corrected_p=min(1.0, cases * ece.p)), accuracy)
 
@@ -195,11 +194,11 @@ SOURCES = (
     of_comparison("digits, small BatchNorm CNN, 300 epochs", "cnn_batchnorm", "clean", readme=True),
     of_comparison("digits, small BatchNorm CNN, corrupted images", "cnn_batchnorm", "shifted"),
 )
-"""The rows of the table, in its order."""
+"""The rows of the table, in order."""
 
 
 def advised(results: Path) -> Iterator[tuple[Source, Setting, str]]:
-    """Every setting that has runs, with its recommendation."""
+    """Every setting that has runs, with its source and recommendation."""
     for source in SOURCES:
         setting = source.read(results)
         if setting is not None:
@@ -207,17 +206,17 @@ def advised(results: Path) -> Iterator[tuple[Source, Setting, str]]:
 
 
 def advice(results: Path) -> str:
-    """All rows, for docs/should-i-use-it.md."""
+    """The table of docs/should-i-use-it.md: all rows."""
     return _table((setting, words) for _, setting, words in advised(results))
 
 
 def advice_short(results: Path) -> str:
-    """The rows that README quotes."""
+    """The table of README.md: the rows that it quotes."""
     return _table((setting, words) for source, setting, words in advised(results) if source.in_readme)
 
 
 def table1(results: Path) -> str:
-    """Five rows of the paper's table 1 beside ours; p is Holm's over all rows of that table."""
+    """Five rows of the paper's table 1 beside ours; p has Holm's correction over all rows of that table."""
     pair = reproduced(results, "resnet18", *PAIR)
     assert pair is not None
     printed = sections()["table1_resnet18"].rows
@@ -243,7 +242,7 @@ def table1(results: Path) -> str:
 
 
 def comparisons(results: Path) -> str:
-    """What `orthograd compare` says of the small network and of the same one with BatchNorm."""
+    """The results of `orthograd compare` for the plain and the BatchNorm CNN on digits."""
     rows = []
     for name, title in (("cnn", "plain CNN"), ("cnn_batchnorm", "BatchNorm CNN")):
         tables = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))["tables"]
@@ -253,18 +252,18 @@ def comparisons(results: Path) -> str:
                 means = [f"{row[method]['mean']:.{digits}f}" for method in ("baseline", "candidate")]
                 tested = Effect.recorded(row).text(digits), typeset(f"{row['corrected_p']:.2g}"), row["verdict"]
                 rows.append([title, described, TITLES[metric] + arrow, *means, *tested])
-    header = ["network", "images", "metric", "SGD", "⊥Grad", "⊥Grad − SGD (95% interval)", "p (Holm)", "⊥Grad is"]
+    header = ["network", "images", "metric", "SGD", "⊥Grad", "⊥Grad − SGD (95% interval)", "p (Holm)", "verdict"]
     return markdown_table(header, rows)
 
 
 def _table(rows: Iterator[tuple[Setting, str]]) -> str:
-    header = ["setting", "seeds", "ECE ↓, change", "accuracy ↑, change in points", "recommendation"]
+    header = ["setting", "seeds", "ECE ↓, difference", "accuracy ↑, difference in points", "recommendation"]
     return markdown_table(
         header, ([each.title, str(each.seeds), each.ece.text(3), each.accuracy.text(2), words] for each, words in rows)
     )
 
 
 def _signed(value: float, digits: int) -> str:
-    """With its sign, except where it rounds to zero."""
+    """A number with its sign, except where it rounds to zero."""
     text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]

@@ -1,6 +1,6 @@
 """The tables of README.md, docs/ and notes/, and docs/figures/method.svg, from the committed records: `make tables`.
 
-Only what stands between the marks of a table is written; docs/reproduction.md is made by `orthograd.paper.document`.
+Only the text between the marks of a table is replaced. `orthograd.paper.document` writes the pages of the reproduction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from . import advice, last_batch, method_tables
 from .method_figure import method_figure
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
-BF16_RATE = 790e12  # assumed, not measured here: what large products of matrices are said to reach on an H200
+BF16_RATE = 790e12  # assumed, not measured: the reported rate of large matrix products on an H200
 DIGITS_METRICS = ("top1_accuracy", "loss", "ece", "ece_by_chance", "ece_by_chance_limit", "smooth_ece", "brier", "aurc")
 TABLE_1 = (
     ("tf32", "clean", "table1-tf32", 10),
@@ -37,7 +37,7 @@ TABLE_1 = (
     ("tf32", "clean and corrupted", "table1-tf32-corrupted", None),
     ("bf16", "clean and corrupted", "table1-bf16", None),
 )
-"""Runs of the paper's recipe that one command each has left, what they were evaluated on, and the bound in minutes."""
+"""Runs of the paper's recipe: precision, test images, folder of records, and target in minutes."""
 REPEATED = (
     ("tf32", "cuDNN's", ("reproduction",)),
     ("tf32", "our own", ("table1-tf32-corrupted",)),
@@ -46,11 +46,11 @@ REPEATED = (
     ("bf16", "our own", ("more-seeds-bf16",)),
     ("bf16", "our own", ("table1-bf16", "more-seeds-bf16")),
 )
-"""Sets of runs of table 1: their precision, whose convolutions they had, and where their records lie."""
+"""Sets of runs of table 1: precision, convolution kernels, and folders of records."""
 
 
 def conventions(_results: Path) -> str:
-    """What each metric means."""
+    """The definition of each metric."""
     rows = []
     for name, convention in CONVENTIONS.items():
         definition = convention.definition.format(bins=10, k=5)
@@ -59,7 +59,7 @@ def conventions(_results: Path) -> str:
 
 
 def digits(results: Path) -> str:
-    """The example, from the record that `orthograd evaluate` wrote."""
+    """The example's metrics, from the record that `orthograd evaluate` wrote."""
     rows = []
     for file in json.loads((results / "digits/evaluation.json").read_text(encoding="utf-8"))["files"]:
         name = file["path"].removesuffix("-test.npz")
@@ -70,7 +70,7 @@ def digits(results: Path) -> str:
 
 
 def whole(results: Path) -> str:
-    """What runs of table 1 took; side by side each has its share of the time."""
+    """The time of the runs of table 1; concurrent runs share it."""
     rows = []
     for precision, images, folder, target in TABLE_1:
         seconds = [sum(share.values()) for share in shares(list(read_bundles(results / folder).values()))]
@@ -79,12 +79,12 @@ def whole(results: Path) -> str:
         bound = "" if target is None else f"≤ {target}" + ("" if minutes <= target else ", **missed**")
         shown = str(len(seconds)), f"{sum(seconds) / 60:.1f}", f"{each:.1f}", f"{minutes:.1f}"
         rows.append([precision, images, *shown, bound])
-    columns = ["runs", "minutes", "seconds a run", f"minutes for {RUNS} at that pace", "target"]
+    columns = ["runs", "minutes", "seconds per run", f"minutes for {RUNS} at that pace", "target"]
     return markdown_table(["precision", "evaluated on", *columns], rows)
 
 
 def repeated(results: Path) -> str:
-    """What each set says of ⊥Grad: other kernels round otherwise, and other seeds are other runs altogether."""
+    """ECE of SGD and ⊥Grad in each set of runs, which differ in kernels or seeds."""
     rows = []
     for precision, whose, folders in REPEATED:
         records = (record for each in folders for record in read_bundles(results / each).values())
@@ -97,7 +97,7 @@ def repeated(results: Path) -> str:
                 names = f"{precision}, {whose}", f"{seeds[0]} to {seeds[-1]}", images
                 p = ttest_rel(sgd, own).pvalue
                 rows.append([*names, f"{fmean(sgd):.4f}", f"{fmean(own):.4f}", f"{p:.2g}"])
-    return markdown_table(["convolutions", "seeds", "images", "ECE, SGD", "ECE, ⊥Grad", "p, not corrected"], rows)
+    return markdown_table(["convolutions", "seeds", "images", "ECE ↓, SGD", "ECE ↓, ⊥Grad", "p, not corrected"], rows)
 
 
 def _is_of_table_1(config: Mapping[str, Any], precision: str) -> bool:
@@ -113,18 +113,18 @@ def _ece(metrics: Mapping[str, Mapping[str, float]], images: str) -> float:
 
 
 def floors(_results: Path) -> str:
-    """What table 1 takes at the least, were a GPU to do nothing but its products."""
+    """The least time of table 1 on a GPU that only does its matrix products."""
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         resnet18((3, 32, 32), 10)(torch.empty(1, 3, 32, 32))
     forward = counter.get_total_flops()
-    total = 3 * forward * IMAGES_A_RUN * RUNS  # backward has two products for each of forward's
+    total = 3 * forward * IMAGES_A_RUN * RUNS  # the backward pass has two products for each of the forward pass
     rows = [
         ["forward pass of an image", f"{forward / 1e9:.2f} GFLOP"],
         [f"step of training, {BATCH} images", f"{3 * BATCH * forward / 1e9:.0f} GFLOP"],
         [f"{RUNS} runs of 100 epochs", f"{total / 1e15:.0f} PFLOP"],
         [f"the same at {BF16_RATE / 1e12:.0f} TFLOP/s, the rate assumed for bf16", f"{total / BF16_RATE:.0f} s"],
     ]
-    return markdown_table(["ResNet-18 for 32 × 32", "adding and multiplying counted apart"], rows)
+    return markdown_table(["ResNet-18 for 32 × 32", "additions and multiplications counted separately"], rows)
 
 
 Maker = Callable[[Path], str]
@@ -170,7 +170,7 @@ END = "<!-- end -->\n"
 
 
 def with_tables(text: str, makers: Sequence[Maker], results: Path) -> str:
-    """The text with the table of each maker between its marks.
+    """The text with each maker's table between its marks.
 
     >>> print(with_tables("<!-- a: written by make tables -->\\nold\\n<!-- end -->\\n", [], Path()), end="")
     <!-- a: written by make tables -->
@@ -185,7 +185,7 @@ def with_tables(text: str, makers: Sequence[Maker], results: Path) -> str:
 
 
 def expected_files(root: Path) -> dict[Path, str]:
-    """Every file of a checkout that has such tables, and the figure, with the text that the records give."""
+    """Every file with such tables, and the figure, with the text that the records give."""
     results = root / "docs/results"
     texts = {root / name: (root / name).read_text(encoding="utf-8") for name in DOCUMENTS}
     made = {root / name: with_tables(texts[root / name], makers, results) for name, makers in DOCUMENTS.items()}
@@ -194,7 +194,7 @@ def expected_files(root: Path) -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write them all."""
+    """Write all files."""
     parser = argparse.ArgumentParser(prog="python -m orthograd.paper.studies.documents", description=__doc__)
     parser.add_argument("--root", type=Path, default=Path(), help="the checkout (default: the current folder)")
     for path, text in expected_files(parser.parse_args().root).items():

@@ -1,8 +1,9 @@
-"""What a larger learning rate does to ⊥Grad: the norm of the head, and whether the network still learns.
+"""⊥Grad at larger learning rates: the norm of the head, and whether the network still learns.
 
-Scikit-learn's digits, ten images a class, the recipe of `orthograd compare` but for rate and epochs. A warm-up raises
-the rate from nothing, linearly. Runs of a seed share their images, initial weights and batches. Where runs fail, also
-with ⊥Grad on single layer types, and with a hidden layer whose units cannot die. Some fifteen minutes on two cores:
+Scikit-learn's digits, ten images per class, the recipe of `orthograd compare` except learning rate and epochs. Warm-up
+raises the rate linearly from zero. Runs of a seed share their images, initial weights and batches. Where runs fail,
+they are repeated with ⊥Grad on single layer types, and with a hidden layer whose units cannot die. About 15 minutes
+on two cores:
 
     python -m orthograd.paper.studies.large_steps --record docs/results/large-steps.json
 """
@@ -42,25 +43,31 @@ CASES = {
 }
 METHODS = ("baseline", "orthograd", "orthograd_skip_1d", "orthograd_update", "orthograd_update_skip_1d")
 FAILING = "CNN with batch norm, rate 0.1"
-KINDS = ("orthograd_head", "orthograd_norm_weight", "orthograd_norm_bias", "orthograd_convolution", "orthograd_row")
+LAYER_TYPES = (
+    "orthograd_head",
+    "orthograd_norm_weight",
+    "orthograd_norm_bias",
+    "orthograd_convolution",
+    "orthograd_row",
+)
 HIDDEN = {f"{FAILING}, leaky": "leaky", f"{FAILING}, norm in the hidden layer": "normed"}
-"""Cases in which the hidden layer cannot die, and the functions below that make their networks."""
+"""Cases whose hidden units cannot die, and the functions below that make their networks."""
 CASES |= {
     case: (replace(WITH_NORM, model=f"orthograd.paper.studies.large_steps:{function}", learning_rate=0.1), 0)
     for case, function in HIDDEN.items()
 }
-WANTED = dict.fromkeys(CASES, METHODS) | {FAILING: METHODS + KINDS}
-"""By case the methods that are run."""
+WANTED = dict.fromkeys(CASES, METHODS) | {FAILING: METHODS + LAYER_TYPES}
+"""The methods that are run, by case."""
 KEPT = ("top1_accuracy", "loss", "ece", "max_softmax", "max_logit")
 
 
 def leaky(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """The network with batch norm, but a hidden unit that is off still learns."""
+    """The BatchNorm network with leaky ReLU, so that a hidden unit that is off still learns."""
     return _with_hidden(shape, classes, nn.LeakyReLU(0.1))
 
 
 def normed(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """The same with a batch norm in its hidden layer, too, so that about half of the images turn a unit on."""
+    """The BatchNorm network with BatchNorm in the hidden layer too, so that about half of the images turn a unit on."""
     return _with_hidden(shape, classes, nn.BatchNorm1d(64), nn.ReLU())
 
 
@@ -70,7 +77,7 @@ def _with_hidden(shape: tuple[int, int, int], classes: int, *activation: nn.Modu
 
 
 def end_of(config: Config, warm_up: int) -> dict[str, float | None]:
-    """The end of a run: how it learned, the norms of its weights, and its metrics on the test images."""
+    """The final state of a run: training losses, norms of its weights, and metrics on the test images."""
     torch.set_num_threads(1)
     task, method, order = Task.of(config), method_named(config.method), torch.Generator().manual_seed(config.seed)
     losses = []
@@ -98,25 +105,25 @@ def end_of(config: Config, warm_up: int) -> dict[str, float | None]:
 
 
 def norm_of(parameters: Iterable[Tensor]) -> float:
-    """Of all of them together; 0 where there are none."""
+    """The norm of all parameters together; 0 where there are none."""
     return float(torch.cat([torch.zeros(1), *(each.flatten() for each in parameters)]).norm())
 
 
 def share_off(hidden: Tensor) -> float:
-    """Of hidden units, those that no training image turns on."""
+    """The share of hidden units that no training image turns on."""
     return float((hidden.amax(0) <= 0).float().mean())
 
 
 def rounded(value: float | None) -> float | None:
-    """None for what a run that diverged does not have."""
+    """The value with five digits; None where a diverged run has none."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
 def main() -> None:
-    """Run all cases, and write the record."""
+    """Run all cases and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", type=Path, required=True, help="a JSON file for the runs")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--record", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds (default: 10)")
     options = parser.parse_args()
     wanted = [(case, *rest) for case, methods in WANTED.items() for rest in product(methods, range(options.seeds))]
     configs = [replace(CASES[case][0], method=method, seed=seed) for case, method, seed in wanted]

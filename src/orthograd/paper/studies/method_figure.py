@@ -1,6 +1,6 @@
-"""docs/figures/method.svg: what ⊥Grad does to a step, and, by docs/results/when.json, to a classifier.
+"""docs/figures/method.svg: a step of ⊥Grad, and its effect on a classifier, from docs/results/when.json.
 
-It holds no glyphs and no dates: the same bytes everywhere.
+The file has no embedded fonts and no dates, so it is the same everywhere.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ...lab.comparison.page.markup import Markup, compact, joined, tag
 
 Point = tuple[float, float]
 Runs = Sequence[Mapping[str, Sequence[float]]]
-"""Of each run the values of its metrics over epochs."""
+"""The values of each run's metrics over epochs."""
 FIRST, TICKS = 28, (30, 50, 100, 200, 300)
-"""The epoch that the curves begin at: before it, neither method has learned anything."""
-TITLES = {"baseline": "SGD: surer than right", "orthograd": "⊥Grad: about as sure as right"}
+"""The epoch at which the curves begin; before it, neither method has learned anything."""
+TITLES = {"baseline": "SGD: overconfident", "orthograd": "⊥Grad: close to calibrated"}
 PANEL = Frame(width=290, height=262, left=44, right=14, top=14, bottom=40)
 WIDTH, HEIGHT, TOP, LEFT = 960, 340, 44, 330
 STYLE = """
@@ -44,12 +44,12 @@ svg text.full { fill: var(--candidate); font-weight: 600; }
 
 
 def method_figure(record: Mapping[str, Any]) -> str:
-    """The whole picture, as SVG, from the record of `when_it_hurts`."""
+    """The figure as SVG, from the record of `when_it_hurts`."""
     words = (
-        "Left: at the tip of a weight w, on the circle of its length, SGD's step −g is taken apart into a radial part "
-        "along w and −g⊥ along the circle; −ĝ has the direction of −g⊥ and the length of −g. Middle and right: test "
-        "accuracy and mean confidence over epochs. Under SGD confidence rises past accuracy; under ⊥Grad both rise "
-        "more slowly, and end close to each other."
+        "Left: at the tip of a weight w, on a circle with its norm as radius, SGD's step −g splits into a radial part "
+        "along w and −g⊥ along the circle; −ĝ has the direction of −g⊥ and the norm of −g. Middle and right: test "
+        "accuracy and mean confidence over epochs. With SGD, confidence rises above accuracy. With ⊥Grad, both rise "
+        "more slowly and end close together."
     )
     runs = record["runs"]["plain CNN"]
     epochs = record["epochs"]
@@ -82,12 +82,12 @@ def method_figure(record: Mapping[str, Any]) -> str:
 
 
 def placed(x: float, *marks: Markup) -> Markup:
-    """Marks that are moved to the right."""
+    """Marks moved to the right."""
     return tag("g", *marks, transform=f"translate({compact(x)} {TOP})")
 
 
 def geometry() -> Markup:
-    """A weight, and a step of SGD that leans outwards, as steps do once the training images are learned."""
+    """A weight, and a step of SGD that points outward, as it does once the training images are learned."""
     center, length, angle, radial, tangent = (26.0, 306.0), 196.0, math.radians(54), 70.0, 56.0
     outward, along = (math.cos(angle), -math.sin(angle)), (math.sin(angle), math.cos(angle))
     tip = moved(center, outward, length)
@@ -106,12 +106,12 @@ def geometry() -> Markup:
         tag("circle", class_="tip full", cx=short[0], cy=short[1], r=3.2),
         label(moved(center, outward, length / 2), "w", -12, -4, "strong"),
         label(longer, "radial part of −g:", -13, -22, "quiet right"),
-        label(longer, "a longer w,", -13, -7, "quiet right"),
+        label(longer, "larger ‖w‖,", -13, -7, "quiet right"),
         label(longer, "more confidence", -13, 8, "quiet right"),
         label(end, "−g, SGD", 6, -2, "plain"),
         label(short, "−g⊥", -9, 16, "full right"),
         label(full, "−ĝ, ⊥Grad:", 4, 18, "full"),
-        label(full, "as long as g", 4, 33, "quiet"),
+        label(full, "norm of g", 4, 33, "quiet"),
         label(last, "‖w‖ the same", 6, 30, "quiet"),
     )
 
@@ -122,12 +122,12 @@ def label(point: Point, text: str, dx: float, dy: float, look: str) -> Markup:
 
 
 def moved(point: Point, direction: Point, by: float) -> Point:
-    """The point so far away in a direction."""
+    """A point moved in a direction."""
     return point[0] + direction[0] * by, point[1] + direction[1] * by
 
 
 def arrow(start: Point, end: Point, look: str) -> Markup:
-    """A line with a head of its own color."""
+    """An arrow."""
     length = math.dist(start, end)
     back = (start[0] - end[0]) / length, (start[1] - end[1]) / length
     neck, side = moved(end, back, 9), (-back[1], back[0])
@@ -139,7 +139,7 @@ def arrow(start: Point, end: Point, look: str) -> Markup:
 
 
 def curves(epochs: Sequence[int], runs: Runs) -> Markup:
-    """Test accuracy and mean confidence, the gap between them filled by who is above."""
+    """Test accuracy and mean confidence, with the gap between them filled."""
     shown = [i for i, epoch in enumerate(epochs) if epoch >= FIRST]
     x = Scale(epochs[shown[0]], epochs[-1], *PANEL.x, is_logarithmic=True)
     y = Scale(0, 100, *PANEL.y)
@@ -158,7 +158,7 @@ def curves(epochs: Sequence[int], runs: Runs) -> Markup:
 
 
 def legend(means: Mapping[str, Sequence[float]]) -> Markup:
-    """In the empty corner: the lines with where they end, and the two gaps."""
+    """The legend in the empty corner: both lines with their last values, and both gaps."""
     left, top = 138, 130
     marks = [
         tag("line", class_="line confidence", x1=left, x2=left + 24, y1=top, y2=top),
@@ -166,7 +166,7 @@ def legend(means: Mapping[str, Sequence[float]]) -> Markup:
         tag("rect", class_="gap over", x=left, y=top + 30, width=24, height=11),
         tag("rect", class_="gap under", x=left, y=top + 48, width=24, height=11),
     ]
-    words = [f"{name} → {means[name][-1]:.1f} %" for name in ("confidence", "accuracy")]
+    words = [f"{name} → {means[name][-1]:.1f}%" for name in ("confidence", "accuracy")]
     words += ["overconfident", "underconfident"]
     return joined(
         marks,
@@ -175,7 +175,7 @@ def legend(means: Mapping[str, Sequence[float]]) -> Markup:
 
 
 def gaps(accuracy: Sequence[Point], confidence: Sequence[Point]) -> Iterator[Markup]:
-    """Areas between two lines; higher on the page is a smaller y."""
+    """The areas between two lines; y grows downward."""
     both = with_crossings(accuracy, confidence)
     for look, pick in (("over", min), ("under", max)):
         edge = [(x, pick(a, c)) for x, a, c in both]
@@ -184,7 +184,7 @@ def gaps(accuracy: Sequence[Point], confidence: Sequence[Point]) -> Iterator[Mar
 
 
 def with_crossings(accuracy: Sequence[Point], confidence: Sequence[Point]) -> list[tuple[float, float, float]]:
-    """(x, accuracy, confidence) at all places and where the lines cross."""
+    """(x, accuracy, confidence) at all points and where the lines cross."""
     rows = [(x, a, c) for (x, a), (_, c) in zip(accuracy, confidence, strict=True)]
     crossed = rows[:1]
     for (x, a, c), (x2, a2, c2) in pairwise(rows):

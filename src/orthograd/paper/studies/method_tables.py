@@ -1,4 +1,4 @@
-"""What docs/method.md shows of runs: what to expect, when it hurts, norms of heads, large rates, and a diagnosis.
+"""The tables of docs/method.md: what to expect, when it hurts, norms of heads, large learning rates, a diagnosis.
 
 Each function takes the folder of records and returns a table in Markdown.
 """
@@ -20,27 +20,30 @@ from ..document.post_hoc import norm_of, stretches_of
 
 Run = Mapping[str, Any]
 Value = Callable[[Run], Any]
-"""Of a run, a number; None where it has none."""
+"""A function from a run to a number, or None where the run has none."""
 
 SETTINGS = {
     "resnet18": "ResNet-18",
     "resnet18_1000_epochs": "1000 epochs",
     "resnet18_all_labels": "all labels",
     "resnet18_adamw": "AdamW",
-    "resnet18_cosine": "falling rate",
+    "resnet18_cosine": "cosine schedule",
     "resnet50": "ResNet-50",
     "wide_resnet28_10": "WideResNet-28-10",
 }
-"""Of the reproduction: those that there are runs of appear in the table of what to expect."""
+"""Settings of the reproduction for the table of what to expect; those without runs are skipped."""
 EXPECTED: dict[str, tuple[Value, str]] = {
-    "accuracy, %": (lambda run: run["metrics"]["clean"]["top1_accuracy"], ".2f"),
+    "accuracy, % ↑": (lambda run: run["metrics"]["clean"]["top1_accuracy"], ".2f"),
     "max |logit|": (lambda run: run["metrics"]["clean"]["max_logit"], ".2f"),
     "confidence": (lambda run: run["metrics"]["clean"]["max_softmax"], ".3f"),
     "entropy": (lambda run: run["metrics"]["clean"]["entropy"], ".3f"),
-    "loss": (lambda run: run["metrics"]["clean"]["loss"], ".3f"),
-    "ECE": (lambda run: run["metrics"]["clean"]["ece"], ".4f"),
-    "ECE, temperature fitted": (lambda run: (run["after_temperature"] or {"metrics": {}})["metrics"].get("ece"), ".4f"),
-    "ECE, corrupted images": (lambda run: mean_over_shifts(run, "ece"), ".4f"),
+    "loss ↓": (lambda run: run["metrics"]["clean"]["loss"], ".3f"),
+    "ECE ↓": (lambda run: run["metrics"]["clean"]["ece"], ".4f"),
+    "ECE after temperature scaling ↓": (
+        lambda run: (run["after_temperature"] or {"metrics": {}})["metrics"].get("ece"),
+        ".4f",
+    ),
+    "ECE on corrupted images ↓": (lambda run: mean_over_shifts(run, "ece"), ".4f"),
     "training loss, last epoch": (lambda run: run["losses"][-1], ".4f"),
 }
 EARLY = "stopped early"
@@ -64,13 +67,13 @@ STOPS: dict[str, tuple[int | str, ...]] = {
     "plain CNN, label smoothing": (300,),
     "plain CNN, focal loss": (300,),
 }
-"""Epochs of docs/results/when.json that the table shows: the networks learn at different speeds."""
+"""Epochs of docs/results/when.json in the table; the networks learn at different speeds."""
 WHEN: dict[str, tuple[Value, str]] = {
-    "accuracy, %": (lambda at: at["top1_accuracy"], ".1f"),
+    "accuracy, % ↑": (lambda at: at["top1_accuracy"], ".1f"),
     "confidence − accuracy": (lambda at: at["max_softmax"] - at["top1_accuracy"] / 100, "+.3f"),
-    "loss": (lambda at: at["loss"], ".3f"),
-    "ECE": (lambda at: at["ece"], ".3f"),
-    "ECE, temperature fitted": (lambda at: at["ece_scaled"], ".3f"),
+    "loss ↓": (lambda at: at["loss"], ".3f"),
+    "ECE ↓": (lambda at: at["ece"], ".3f"),
+    "ECE after temperature scaling ↓": (lambda at: at["ece_scaled"], ".3f"),
 }
 LENGTHS = (
     ("resnet18", "orthograd", "ResNet-18"),
@@ -83,14 +86,14 @@ LENGTHS = (
     ("resnet18_all_labels", "orthograd", "ResNet-18, all labels"),
     ("resnet18_adamw", "orthograd", "ResNet-18, AdamW"),
 )
-"""Settings and methods of the reproduction whose heads are compared with those without ⊥Grad, where there are runs."""
+"""Settings and methods of the reproduction whose head norms are compared with the baseline's, where there are runs."""
 DECAY_ROWS: dict[str, tuple[Value, str]] = {
-    **{name: EXPECTED[name] for name in ("accuracy, %", "max |logit|")},
+    **{name: EXPECTED[name] for name in ("accuracy, % ↑", "max |logit|")},
     "confidence − accuracy": (
         lambda run: run["metrics"]["clean"]["max_softmax"] - run["metrics"]["clean"]["top1_accuracy"] / 100,
         "+.3f",
     ),
-    **{name: EXPECTED[name] for name in ("loss", "ECE", "ECE, corrupted images")},
+    **{name: EXPECTED[name] for name in ("loss ↓", "ECE ↓", "ECE on corrupted images ↓")},
     "training loss, lowest tenth of the epochs": (lambda run: min(stretches_of(run["losses"])), ".3f"),
     "training loss, last tenth": (lambda run: stretches_of(run["losses"])[-1], ".3f"),
     "‖head‖ at the end": (lambda run: norm_of(run, "head", "end"), ".2f"),
@@ -102,20 +105,29 @@ STEPPED = {
     "orthograd_update": "⊥Grad of the update",
     "orthograd_update_skip_1d": "⊥Grad of the update, 1-D parameters skipped",
 }
-"""Methods of docs/results/large-steps.json that were run at all rates."""
+"""Methods of docs/results/large-steps.json that were run at all learning rates."""
 HIDDEN = {
-    "CNN with batch norm, rate 0.1": "as it is",
+    "CNN with batch norm, rate 0.1": "ReLU in the hidden layer",
     "CNN with batch norm, rate 0.1, leaky": "leaky ReLU in the hidden layer",
-    "CNN with batch norm, rate 0.1, norm in the hidden layer": "batch norm there, too",
+    "CNN with batch norm, rate 0.1, norm in the hidden layer": "BatchNorm in the hidden layer",
 }
+TITLES = {
+    "CNN with batch norm": "BatchNorm CNN",
+    "falling rate": "cosine schedule",
+    "ten times the decay": "10 × weight decay",
+    "its head alone": "head only",
+    "AdamW's update": "AdamW, ⊥Grad of the update",
+    "rate 0": "learning rate 0",
+}
+"""Words in the names of recorded cases, and what the tables show."""
 LEARNED = 50
-"""Percent of the digits: a network that knows fewer is said not to have learned."""
+"""Accuracy in percent below which a network counts as not having learned."""
 SHOWN = ("11.weight", "5.weight", "4.weight", "4.bias")
-"""Parameters of the example's diagnosis: two that ⊥Grad acts on, and two that it leaves for different reasons."""
+"""Parameters of the example's diagnosis: two that ⊥Grad changes, and two that it does not, for different reasons."""
 
 
 def expected(results: Path) -> str:
-    """What ⊥Grad changed in every setting of the reproduction that both methods were run in."""
+    """The change by ⊥Grad in every setting of the reproduction that has both methods."""
     columns = {}
     for setting, title in SETTINGS.items():
         pair = reproduced(results, setting, "baseline", "orthograd")
@@ -126,7 +138,7 @@ def expected(results: Path) -> str:
 
 
 def reproduced(results: Path, setting: str, baseline: str, candidate: str) -> MethodPair | None:
-    """Two methods of the reproduction in a setting; None where there are no runs of one."""
+    """Two methods of the reproduction in a setting; None where one has no runs."""
     paths = [bundle_path(results / "reproduction", setting, method) for method in (baseline, candidate)]
     if not all(path.exists() for path in paths):
         return None
@@ -134,13 +146,13 @@ def reproduced(results: Path, setting: str, baseline: str, candidate: str) -> Me
 
 
 def mean_over_shifts(run: Run, metric: str) -> float | None:
-    """Mean over all sets of test images but the clean one; None where there are no others."""
+    """Mean over all corrupted test sets; None where there are none."""
     shifted = [metrics[metric] for images, metrics in run["metrics"].items() if images != "clean"]
     return fmean(shifted) if shifted else None
 
 
 def change(methods: Sequence[Sequence[Run]], of: Value, form: str) -> str:
-    """The means of both methods, in the order of their seeds; bold where the paired interval excludes zero."""
+    """The means of both methods, without → with ⊥Grad; bold where the paired interval excludes zero."""
     before, after = ([of(run) for run in method] for method in methods)
     if None in (*before, *after):
         return "–"
@@ -150,7 +162,7 @@ def change(methods: Sequence[Sequence[Run]], of: Value, form: str) -> str:
 
 
 def when(results: Path) -> str:
-    """When it helps and when it hurts: from the record of `when_it_hurts`."""
+    """Settings where ⊥Grad helps or hurts, from the record of `when_it_hurts`."""
     record = _record(results, "when.json")
     runs, epochs = record["runs"], record["epochs"]
     cases = {
@@ -164,14 +176,19 @@ def when(results: Path) -> str:
     }
     verdicts = compare_table(eces, better=dict.fromkeys(eces, "lower"))
     rows = [
-        [*name, *(change(methods, *how) for how in WHEN.values()), verdicts[", ".join(name)].verdict]
+        [
+            _titled(name[0]),
+            name[1],
+            *(change(methods, *how) for how in WHEN.values()),
+            verdicts[", ".join(name)].verdict,
+        ]
         for name, methods in cases.items()
     ]
-    return markdown_table(["without → with ⊥Grad", "epochs", *WHEN, "its ECE is"], rows)
+    return markdown_table(["without → with ⊥Grad", "epochs", *WHEN, "ECE verdict"], rows)
 
 
 def lengths(results: Path) -> str:
-    """How long the head gets, and how large logits, by the runs of the reproduction; and how training began."""
+    """The norm of the head and the largest logit in the reproduction, and the loss of the first epoch."""
     rows = []
     for setting, method, title in LENGTHS:
         pair = reproduced(results, setting, "baseline", method)
@@ -193,7 +210,7 @@ def lengths(results: Path) -> str:
 
 
 def decay_conv_only(results: Path) -> str:
-    """What is left of ⊥Grad's doing where only convolutions decay."""
+    """The change by ⊥Grad with weight decay on all parameters and on convolutions only."""
     columns = [
         (f"{labels}, {decay} decay", reproduced(results, setting, *methods))
         for setting, labels in {"resnet18_bf16": "few labels", "resnet18_all_labels": "all labels"}.items()
@@ -209,51 +226,51 @@ def decay_conv_only(results: Path) -> str:
 
 
 def large_steps(results: Path) -> str:
-    """Rates that are larger than the recipe's: from the record of `large_steps`."""
+    """Learning rates larger than the recipe's, from the record of `large_steps`."""
     all_runs = _record(results, "large-steps.json")["runs"]
     runs = {case: methods for case, methods in all_runs.items() if case not in list(HIDDEN)[1:]}
-    rows = [[case, *(means(methods[method]) for method in STEPPED)] for case, methods in runs.items()]
-    return markdown_table(["accuracy, %; ECE; ‖head‖", *STEPPED.values()], rows)
+    rows = [[_titled(case), *(means(methods[method]) for method in STEPPED)] for case, methods in runs.items()]
+    return markdown_table(["accuracy, % ↑; ECE ↓; ‖head‖", *STEPPED.values()], rows)
 
 
 def hidden_units(results: Path) -> str:
-    """Where runs fail, how many learned, and which part of their hidden units is off: from the same record."""
+    """The failing runs: how many learned, and the share of their hidden units that is off; from the same record."""
     runs = _record(results, "large-steps.json")["runs"]
     rows = [[title, *(learned_and_off(runs[case][method]) for method in STEPPED)] for case, title in HIDDEN.items()]
-    return markdown_table(["learned; units off, of these and of others", *STEPPED.values()], rows)
+    return markdown_table(["runs that learned; hidden units off in these, in others", *STEPPED.values()], rows)
 
 
 def learned_and_off(runs: list[dict[str, float]]) -> str:
-    """How many learned, medians of the share of hidden units that is off, and how many diverged."""
+    """The number of runs that learned, the median share of hidden units that is off, and the number that diverged."""
     off: dict[bool | None, list[float]] = {True: [], False: [], None: []}
     for run in runs:
         off[has_learned(run)].append(run["off"])
-    shares = (f"{100 * median(off[learned]):.0f} %" if off[learned] else "–" for learned in (True, False))
+    shares = (f"{100 * median(off[learned]):.0f}%" if off[learned] else "–" for learned in (True, False))
     diverged = f"; {len(off[None])} diverged" if off[None] else ""
     return f"{len(off[True])} of {len(runs)}; {', '.join(shares)}{diverged}"
 
 
 def has_learned(run: dict[str, float]) -> bool | None:
-    """None where it diverged."""
+    """True if a run learned, None if it diverged."""
     return None if run["top1_accuracy"] is None else run["top1_accuracy"] > LEARNED
 
 
 def means(runs: list[dict[str, float]]) -> str:
-    """Accuracy, ECE and the norm of the head; and how many have learned, if not all."""
+    """Mean accuracy, ECE and norm of the head, and how many runs learned, if not all."""
     accuracy, ece, head = (fmean(run[name] for run in runs) for name in ("top1_accuracy", "ece", "head"))
     learned = sum(has_learned(run) is True for run in runs)
     return f"{accuracy:.1f}; {ece:.3f}; {head:.1f}" + ("" if learned == len(runs) else f"; {learned} of {len(runs)}")
 
 
 def moment(run: Mapping[str, list[float]], epochs: Sequence[int | str], stop: int | str) -> dict[str, float]:
-    """A run as it was after an epoch, or after the one at which its loss on held-out images was lowest."""
+    """The values of a run after an epoch, or after the epoch with the lowest loss on held-out images."""
     losses = run["held_out_loss"]
     at = losses.index(min(losses)) if stop == EARLY else epochs.index(stop)
     return {name: values[at] for name, values in run.items()}
 
 
 def diagnosed(results: Path) -> str:
-    """What the example printed, without some of its rows and columns."""
+    """The output of the example, with some of its rows and columns."""
     record = _record(results, "diagnosis.json")["diagnosis"]
     rows = tuple(Row(**{**row, "shape": tuple(row["shape"])}) for row in record["rows"])
     diagnosis = Diagnosis(record["loss"], rows, tuple(record["warnings"]))
@@ -261,6 +278,17 @@ def diagnosed(results: Path) -> str:
     lines = [[diagnosis[name].cells[i] for i in columns] for name in SHOWN]
     headline = str(diagnosis).partition("\n")[0].replace("; ", ";\n", 1)
     return f"```\n{headline}\n\n{aligned(header, lines, left=(0, 4, 5))}\n```\n"
+
+
+def _titled(case: str) -> str:
+    """The title of a case of the records.
+
+    >>> _titled("CNN with batch norm, its head alone")
+    'BatchNorm CNN, head only'
+    """
+    for recorded, shown in TITLES.items():
+        case = case.replace(recorded, shown)
+    return case
 
 
 def _record(results: Path, name: str) -> dict[str, Any]:

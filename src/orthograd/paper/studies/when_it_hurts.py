@@ -1,8 +1,8 @@
-"""⊥Grad against the same training without it, evaluated as if training had stopped at each of some epochs.
+"""Training with and without ⊥Grad, evaluated after several epochs as if training had stopped there.
 
-Scikit-learn's digits, ten images a class, the recipe of `orthograd compare`, whose rate is constant: to stop early is
-all that a shorter training is. Where the rate falls, only the last epoch is one that people would stop at. Runs of a
-seed share their images, initial weights and batches. Also the curves of docs/figures/method.svg. Ten to thirty
+Scikit-learn's digits, ten images per class, the recipe of `orthograd compare`. Its learning rate is constant, so
+stopping early is the same as shorter training. With a cosine schedule only the last epoch is a realistic end. Runs of a
+seed share their images, initial weights and batches. docs/figures/method.svg shows some of these runs. Ten to thirty
 minutes on two cores:
 
     python -m orthograd.paper.studies.when_it_hurts --record docs/results/when.json
@@ -65,15 +65,15 @@ CASES = {
     "plain CNN, label smoothing": (PLAIN, "label_smoothing", "label_smoothing_orthograd"),
     "plain CNN, focal loss": (PLAIN, "focal", "focal_orthograd"),
 }
-"""A network that SGD makes overconfident, one that it hardly does, both with a rate that falls to zero as half a cosine
-does, without weight decay and with more of it, of all parameters or of convolutions alone; with ⊥Grad for
-the last layer alone; and by AdamW at its usual rate and decay, with ⊥Grad of its gradient or its update; and two that
-their losses keep underconfident."""
+"""Configuration, baseline and candidate by case. SGD makes the plain CNN overconfident, the BatchNorm CNN hardly. Both
+are also run with a cosine schedule, without weight decay, with ten times the decay (on all parameters or convolutions
+only), with ⊥Grad on the last layer only, and with AdamW (⊥Grad of the gradient or of the update). Label smoothing and
+focal loss keep the plain CNN underconfident."""
 KEPT = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "max_logit")
 
 
 def history(config: Config) -> dict[str, list[float]]:
-    """What the network is like after each of the epochs: a list of values for each name."""
+    """Metrics of a run after each of `EPOCHS`: a list of values by name."""
     torch.set_num_threads(1)
     task, method, order = Task.of(config), method_named(config.method), torch.Generator().manual_seed(config.seed)
     moments = []
@@ -88,7 +88,7 @@ def history(config: Config) -> dict[str, list[float]]:
 
 @torch.no_grad()
 def evaluated(model: nn.Module, task: Task, config: Config) -> dict[str, Any]:
-    """Metrics of the test images; the loss on held-out ones, and the ECE after a temperature fitted on these."""
+    """Metrics on the test images, the loss on held-out images, and the ECE after temperature scaling on those."""
     model.eval()
     tested, held_out = (
         logits(model, task.dataset, images, config) for images in (task.dataset.test_images, task.held_out_images)
@@ -104,7 +104,7 @@ def evaluated(model: nn.Module, task: Task, config: Config) -> dict[str, Any]:
 
 
 def record(seeds: Sequence[int], cases: Sequence[str]) -> dict[str, Any]:
-    """The runs of these cases, and what they ran on."""
+    """The runs of these cases, with their environment."""
     keys = [(case, method) for case in cases for method in CASES[case][1:]]
     configs = [replace(CASES[case][0], seed=seed, method=method) for (case, method), seed in product(keys, seeds)]
     with ProcessPoolExecutor(2) as pool:
@@ -124,11 +124,13 @@ def environment() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the cases, and write the record."""
+    """Run the cases and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", type=Path, required=True, help="a JSON file for the runs")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--only", default="", help="cases with this in their names; the record keeps its others")
+    parser.add_argument("--record", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds (default: 10)")
+    parser.add_argument(
+        "--only", default="", help="run only cases whose name contains this; the record keeps the others"
+    )
     options = parser.parse_args()
     made = record(range(options.seeds), [case for case in CASES if options.only in case])
     if options.only:
@@ -136,7 +138,7 @@ def main() -> None:
         sources = [each["environment"].pop("source", "not recorded") for each in (before, made)]
         facts = {name: value for name, value in json.loads(json.dumps(made)).items() if name != "runs"}
         if facts != {name: value for name, value in before.items() if name != "runs"}:
-            parser.error("expected a record of the same machine, versions and seeds")
+            parser.error("expected a record with the same machine, versions and seeds")
         together = before["runs"] | made["runs"]
         made["runs"] = {case: together[case] for case in CASES}
         made["environment"]["source"] = ", ".join(dict.fromkeys(sources))

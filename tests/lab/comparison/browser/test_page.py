@@ -1,4 +1,4 @@
-"""The page in a real browser: seen, heard, printed and downloaded, on a desk and on a phone, by day and by night.
+"""The report in a real browser: contrast, accessibility, printing and downloads, on desktop and phone, light and dark.
 
 Screenshots go to the folder that ORTHOGRAD_SCREENSHOTS names, if it does.
 """

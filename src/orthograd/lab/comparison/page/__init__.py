@@ -1,1 +1,1 @@
-"""One self-contained web page of a comparison, from the records of its runs alone."""
+"""The report of a comparison: one self-contained HTML page from the records of its runs."""

@@ -1,4 +1,4 @@
-"""Curves of both methods with the range of the seeds: metrics over the severity of a shift, the loss over training."""
+"""Curves of both methods with the range over seeds: metrics by severity, training loss by epoch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ....calibration import CONVENTIONS
-from ..formats import TITLES
+from ..formats import metric_title
 from ..pair import MethodPair
 from ..records import by_severity, shifts
 from .figure import (
@@ -39,38 +39,39 @@ DRAWN, LISTED, MARKED = 400, 50, 8  # epochs of a line, of a table, with a marke
 
 
 def severity_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    """The mean over all shifts, then each shift by itself."""
+    """The mean over all corruptions, then each corruption."""
     if not pair.is_shifted:
-        return tag("p", "This section is missing: these runs were evaluated on clean images alone.", class_="missing")
-    kinds = shifts(pair.baseline[0])
+        return tag("p", "This section is missing: these runs were evaluated on clean images only.", class_="missing")
+    corruptions = shifts(pair.baseline[0])
     levels = len(by_severity(pair.baseline[:1], "ece")[0])
     introduction = tag(
         "p",
-        f"Test images are shifted in {len(kinds)} ways ({', '.join(kinds)}), from severity 1 to "
-        f"{levels - 1}; severity 0 is clean. A network that knows when it is wrong loses confidence as it "
-        "loses accuracy.",
+        f"Test images are corrupted in {len(corruptions)} ways ({', '.join(corruptions)}), at severities 1 to "
+        f"{levels - 1}; severity 0 is clean. A calibrated network loses confidence as it loses accuracy.",
     )
-    return joined(introduction, _over_all(pair, names), (_by_shift(pair, names, kinds, metric) for metric in BY_SHIFT))
+    return joined(
+        introduction, _over_all(pair, names), (_by_shift(pair, names, corruptions, metric) for metric in BY_SHIFT)
+    )
 
 
 def _over_all(pair: MethodPair, names: tuple[str, str]) -> Markup:
     by_metric = {metric: severity_bands(pair, metric) for metric in MAIN}
-    shown = {TITLES[metric]: (metric, bands) for metric, bands in by_metric.items() if bands is not None}
-    return _severity_figure("severity", "The mean over all shifts", shown, names, SEVERITY_FRAME, "three")
+    shown = {metric_title(metric): (metric, bands) for metric, bands in by_metric.items() if bands is not None}
+    return _severity_figure("severity", "Mean over all corruptions", shown, names, SEVERITY_FRAME, "three")
 
 
-def _by_shift(pair: MethodPair, names: tuple[str, str], kinds: Sequence[str], metric: str) -> Markup | None:
-    by_shift = {shift: severity_bands(pair, metric, shift) for shift in kinds}
+def _by_shift(pair: MethodPair, names: tuple[str, str], corruptions: Sequence[str], metric: str) -> Markup | None:
+    by_shift = {shift: severity_bands(pair, metric, shift) for shift in corruptions}
     shown = {shift: (metric, bands) for shift, bands in by_shift.items() if bands is not None}
     if not shown:
         return None
-    name = TITLES[metric].removesuffix(", %")
-    title = f"{name[0].upper()}{name[1:]} under each shift"
+    name = metric_title(metric)
+    title = f"{name[0].upper()}{name[1:]} by corruption"
     return _severity_figure(f"shift-{metric}", title, shown, names, SMALL, "five")
 
 
 def severity_bands(pair: MethodPair, metric: str, shift: str | None = None) -> list[Band] | None:
-    """Means and ranges of both methods; None where any run has no number."""
+    """Means and ranges of both methods; None where a run has no number."""
     methods = [by_severity(method, metric, shift=shift) for method in (pair.baseline, pair.candidate)]
     is_known = all(math.isfinite(value) for method in methods for run in method for value in run)
     return [bands_of(method) for method in methods] if is_known else None
@@ -84,7 +85,7 @@ def _severity_figure(
     frame: Frame,
     columns: str,
 ) -> Markup:
-    # Panels of one metric share their axis, so that shifts compare by eye.
+    # Panels of one metric share their axis, so that corruptions can be compared by eye.
     is_shared = len({metric for metric, _ in shown.values()}) == 1
     everything = [value for _, bands in shown.values() for band in bands for value in band.extremes]
     extent = everything if is_shared else None
@@ -116,7 +117,7 @@ def severity_drawing(
     frame: Frame = SEVERITY_FRAME,
     extent: Sequence[float] | None = None,
 ) -> Markup:
-    """A metric over severity, both methods with their ranges; ``extent`` are values that the axis must show."""
+    """A metric by severity, both methods with their ranges; the axis covers all values in ``extent``."""
     form = f".{min(3, CONVENTIONS[metric].digits)}f"
     words = " ".join(f"{name}: {_listed(band.mean, form)}." for name, band in zip(names, bands, strict=True))
     y = around(extent or [value for band in bands for value in band.extremes], *frame.y)
@@ -134,16 +135,16 @@ def severity_drawing(
 
 
 def training_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    """One figure: the loss of each epoch in both methods."""
+    """The training loss of both methods, epoch by epoch."""
     methods = [[record["losses"] for record in method] for method in (pair.baseline, pair.candidate)]
     if len({len(losses) for method in methods for losses in method}) > 1:
         return tag("p", "This section is missing: the runs have different numbers of epochs.", class_="missing")
     bands = [bands_of(method) for method in methods]
-    last = " and ".join(f"{band.mean[-1]:.3g} under {name}" for name, band in zip(names, bands, strict=True))
+    last = " and ".join(f"{band.mean[-1]:.3g} with {name}" for name, band in zip(names, bands, strict=True))
     introduction = tag(
         "p",
-        "The loss on the training images that each method minimises, so methods with different losses do not compare. "
-        f"The last epoch ends at {last}, the mean over the seeds.",
+        f"Mean loss of the last epoch: {last}. It is the loss that each method minimizes, so methods with different "
+        "losses cannot be compared by it.",
     )
     note = "on a logarithmic axis" if _loss_scale(bands).is_logarithmic else ""
     panels = [panel("loss", note, training_drawing("training", bands, names))]
@@ -191,7 +192,7 @@ def _figure(
     return figure(
         key,
         title=title,
-        words=f"Lines are means over the seeds; bands reach {ranges}.",
+        words=f"Lines: means over the seeds. Bands: {ranges}.",
         legend=[*method_entries(names), band_entry(ranges)],
         panels=panels,
         numbers=numbers,
@@ -208,7 +209,7 @@ def _curves(
     marked: Iterable[int],
     size: float = 3.2,
 ) -> Iterator[Markup]:
-    """Bands, then means on top of them, through the points ``drawn``, with markers at those ``marked``."""
+    """Bands with the means on top, through the points ``drawn``, with markers at ``marked``."""
 
     def along(values: Sequence[float]) -> list[tuple[float, float]]:
         return [(places[i], y(values[i])) for i in drawn]
@@ -230,7 +231,7 @@ def _numbers(
     form: str,
     label: str,
 ) -> Markup:
-    """The table behind a panel; ``rows`` are the points shown and what they are called."""
+    """The table of a panel; ``rows`` maps the points shown to their names."""
     header = [first, *(f"{name}, {part}" for name in names for part in ("mean", "lowest", "highest"))]
     cells = [
         [name, *(format(part[i], form) for band in bands for part in (band.mean, band.low, band.high))]

@@ -1,4 +1,4 @@
-"""Where ⊥Grad acts: how much of each parameter's gradient is radial, and how its norm grew."""
+"""Where ⊥Grad acts: the radial share of each parameter's gradient, and how its norm grew."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .figure import METHODS, Frame, Scale, bottom_axis, drawing, entry, figure, 
 from .markup import Markup, joined, table, tag
 
 DRAWN, ROW, LONGEST = 12, 26, 15  # parameters, units of the drawing, letters of a name
-KINDS = {
+EFFECTS = {
     "invariant": "scale-invariant",
     "rows invariant": "scale-invariant, each row",
     "idle": "no effect on the loss",
@@ -22,34 +22,34 @@ KINDS = {
     "function": "changes the function",
 }
 MEANINGS = {
-    "scale-invariant": "halved or doubled, the parameter gives the same loss, as in front of a normalisation. Its "
-    "gradient has no radial part, and ⊥Grad leaves it as it is. “Each row”: every filter by itself.",
-    "no effect on the loss": "whatever its value, as of a bias in front of a batch norm. Its gradient is rounding.",
-    "rescales the outputs": "in proportion, all of them or a part: a last layer. Its radial gradient makes the network "
-    "surer or less sure and changes little else. This is what ⊥Grad is after.",
-    "changes the function": "a layer within the network. Its radial gradient rescales it, which reaches the outputs "
+    "scale-invariant": "halving or doubling the parameter does not change the loss, as in front of a normalization "
+    "layer. Its gradient has no radial part, so ⊥Grad does not change it. “Each row”: this holds for every filter.",
+    "no effect on the loss": "for example a bias in front of BatchNorm. Its gradient is rounding error.",
+    "rescales the outputs": "all outputs or some of them, in proportion: a last layer. Its radial gradient makes the "
+    "network more or less confident and changes little else. This is what ⊥Grad removes.",
+    "changes the function": "a layer inside the network. Its radial gradient rescales it, which changes the outputs "
     "through the layers above.",
 }
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter, mean over the seeds: the same start for both methods, an end for each."""
+    """A parameter, mean over the seeds: one start for both methods, an end for each."""
 
     name: str
-    kind: str | None
+    effect: str | None
     start: Part
     ends: tuple[Part, Part]
 
     @property
     def share(self) -> float:
-        """Its part of the whole gradient's energy at the end, in the method where that is larger: it sorts them."""
+        """Its share of the gradient's energy after training, in the method where that is larger."""
         return max((end.share or 0.0 for end in self.ends), default=0.0)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Numbers of a parameter at one time; None where a run has none."""
+    """Numbers of a parameter before or after training; None where a run has none."""
 
     radial: float | None
     share: float | None
@@ -57,23 +57,23 @@ class Part:
 
 
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup | None:
-    """A figure and a table; None where records have no diagnosis or are of different networks."""
+    """A figure and a table; None where records have no diagnosis or have different networks."""
     parameters = parameters_of(pair)
     if not parameters:
         return None
     samples = pair.baseline[0]["diagnosis"]["samples"]
     introduction = tag(
         "p",
-        "The radial part of a gradient points along its weight and only rescales it. ⊥Grad takes it out, so it acts "
-        f"where that part is large. Measured on {samples:,} training images before the first step and after the last; "
-        "the mean over the seeds. What the size of a parameter is for was found by halving and doubling it.",
+        "The radial part of a gradient points along its weight and only rescales it. ⊥Grad removes this part, so it "
+        f"acts where it is large. Measured on {samples:,} training images before the first step and after the last; "
+        "mean over the seeds. The effect of a norm was measured by halving and doubling the parameter.",
     )
-    drawn = [one for one in parameters if one.kind != "idle"][:DRAWN]
+    drawn = [one for one in parameters if one.effect != "idle"][:DRAWN]
     return joined(introduction, _figure(drawn, names) if drawn else None, _table(parameters, names), _glossary())
 
 
 def parameters_of(pair: MethodPair) -> list[Parameter]:
-    """All parameters, the most radial gradient first; none where a record has no diagnosis."""
+    """All parameters, the largest share of the gradient first; none where a record has no diagnosis."""
     parts = [record.get("diagnosis") for record in pair.records]
     if not all(parts) or len({tuple(sorted(part["parameters"])) for part in parts if part}) > 1:
         return []
@@ -82,10 +82,10 @@ def parameters_of(pair: MethodPair) -> list[Parameter]:
 
 
 def _parameter(name: str, pair: MethodPair) -> Parameter:
-    kinds = Counter(record["diagnosis"]["parameters"][name]["kind"] for record in pair.records)
-    kind = sorted(kinds.items(), key=lambda item: (-item[1], str(item[0])))[0][0]
+    effects = Counter(record["diagnosis"]["parameters"][name]["kind"] for record in pair.records)
+    effect = sorted(effects.items(), key=lambda item: (-item[1], str(item[0])))[0][0]
     ends = _part(pair.baseline, name, "end"), _part(pair.candidate, name, "end")
-    return Parameter(name, kind, _part(pair.records, name, "start"), ends)
+    return Parameter(name, effect, _part(pair.records, name, "start"), ends)
 
 
 def _part(records: Sequence[Record], name: str, when: str) -> Part:
@@ -106,8 +106,7 @@ def _figure(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
     return figure(
         "radial",
         title="Radial share of each parameter’s gradient",
-        words="Of the energy of its gradient, how much lies along the weight. "
-        "From the top those with the largest part in the whole gradient.",
+        words="The share of the gradient’s energy along the weight. Parameters with the largest gradients come first.",
         legend=[*samples, start],
         panels=[_panel(parameters, names)],
         numbers=[_numbers(parameters, names)],
@@ -126,7 +125,7 @@ def _panel(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
         bottom_axis(frame, [(x(at), f"{at}") for at in (0, 25, 50, 75, 100)], label="radial share, %"),
         *(mark for i, one in enumerate(parameters) for mark in _marks(one, frame.top + ROW * (i + 0.5), x)),
         title="Radial share of gradients after training",
-        description=f"Under {names[0]} and under {names[1]}: {words}.",
+        description=f"With {names[0]} and with {names[1]}: {words}.",
     )
     return panel("radial share", "upper bar of each pair: " + names[0], picture)
 
@@ -155,31 +154,31 @@ def _table(parameters: Sequence[Parameter], names: tuple[str, str]) -> Markup:
     header = [
         "parameter",
         *(f"{what}, {when}" for what in ("radial", "norm") for when in ("start", *names)),
-        "its size",
+        "effect of its norm",
     ]
     rows = [
         [
             one.name,
-            # The angle of a gradient that is rounding says nothing.
-            *("–" if one.kind == "idle" else _percent(part.radial) for part in (one.start, *one.ends)),
+            # The direction of a gradient that is rounding error means nothing.
+            *("–" if one.effect == "idle" else _percent(part.radial) for part in (one.start, *one.ends)),
             *(_norm(part.norm) for part in (one.start, *one.ends)),
-            KINDS.get(str(one.kind), "not measured"),
+            EFFECTS.get(str(one.effect), "not measured"),
         ]
         for one in parameters
     ]
-    caption = "Every parameter: radial share of its gradient, norm of its weight, and what its size is for"
+    caption = "Every parameter: radial share of its gradient, its norm, and the effect of its norm"
     return table(caption, header, rows, label="Every parameter")
 
 
 def _glossary() -> Markup:
     pairs = (joined(tag("dt", name), tag("dd", meaning)) for name, meaning in MEANINGS.items())
-    return tag("details", tag("summary", "What the size of a parameter can be for"), tag("dl", pairs))
+    return tag("details", tag("summary", "Effects of a parameter’s norm"), tag("dl", pairs))
 
 
 def _percent(share: float | None) -> str:
     if share is None:
         return "–"
-    return "< 0.01 %" if 0 < share < 1e-4 else f"{100 * share:.3g} %"
+    return "< 0.01%" if 0 < share < 1e-4 else f"{100 * share:.3g}%"
 
 
 def _norm(norm: float | None) -> str:
@@ -187,7 +186,7 @@ def _norm(norm: float | None) -> str:
 
 
 def _short(name: str) -> str:
-    """The end of a name, which tells layers apart.
+    """The end of a name, where the names of layers differ.
 
     >>> _short("features.layer4.1.conv2.weight")
     '….1.conv2.weight'

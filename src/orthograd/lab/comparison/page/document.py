@@ -1,4 +1,4 @@
-"""The whole page: the verdict, then sections in order, under one style, with nothing from outside."""
+"""The report page: the verdict, then the sections, as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from ....statistics import Comparison, ComparisonTable
 from ..formats import TITLES
-from ..pair import MethodPair, verdict
+from ..pair import MethodPair, evidence
 from . import diagnosis, pairs, reliability, tables
 from .curves import severity_section, training_section
 from .markup import Markup, joined, tag
@@ -16,7 +16,7 @@ from .runs import FailedRun, downloads_section, failure_count, failures_section,
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 IMAGES = {
     "clean": "On clean test images",
-    "shifted": "On shifted test images",
+    "shifted": "On corrupted test images",
     "temperature-scaled": "On clean test images after temperature scaling",
 }
 CALIBRATED = {
@@ -28,17 +28,20 @@ CALIBRATED = {
 ACCURATE = {
     "better": "more accurate",
     "worse": "less accurate",
-    "equivalent": "as accurate",
+    "equivalent": "equally accurate",
     "inconclusive": "accuracy inconclusive",
 }
 GROUPS = ("better", "worse", "equivalent", "inconclusive")
 
 
 def page(pair: MethodPair, *, names: tuple[str, str], command: str, failed: Sequence[FailedRun] = ()) -> str:
-    """The page of a comparison; the same records, names, command and failures give the same bytes.
+    """The page of a comparison as HTML. The same arguments give the same bytes.
 
-    ``names`` are how people call the baseline and the candidate, ``command`` is what makes the runs again, ``failed``
-    the runs that have no record.
+    Args:
+        pair: The records of both methods.
+        names: Titles of the baseline and the candidate.
+        command: The command line that reproduces the runs.
+        failed: Runs that have no record because they failed.
     """
     sections = {"Runs that failed": failures_section(pair, names, failed), **_sections(pair, names, command)}
     title, about = headline(pair.tables["clean"], names), _about(pair, failed)
@@ -56,14 +59,14 @@ def page(pair: MethodPair, *, names: tuple[str, str], command: str, failed: Sequ
 
 def _sections(pair: MethodPair, names: tuple[str, str], command: str) -> Mapping[str, Markup | None]:
     return {
-        "The comparison": tables.section(pair, names),
-        "Every seed as a pair": pairs.section(pair, names),
-        "Does confidence mean what it says?": reliability.section(pair, names),
-        "As images get worse": severity_section(pair, names),
-        "Training": training_section(pair, names),
+        "All metrics": tables.section(pair, names),
+        "Seed by seed": pairs.section(pair, names),
+        "Reliability diagrams": reliability.section(pair, names),
+        "Corrupted images": severity_section(pair, names),
+        "Training loss": training_section(pair, names),
         "Where ⊥Grad acts": diagnosis.section(pair, names),
-        "How this was made": setup_section(pair, names, command),
-        "The data": downloads_section(pair, names),
+        "Settings and versions": setup_section(pair, names, command),
+        "Data": downloads_section(pair, names),
     }
 
 
@@ -80,18 +83,19 @@ def _about(pair: MethodPair, failed: Sequence[FailedRun]) -> str:
 
 
 def headline(table: ComparisonTable, names: tuple[str, str]) -> str:
-    """Calibration and accuracy in a few words: the title of the page."""
+    """The title of the page: calibration and accuracy in a few words."""
     ece, accuracy = table["ece"].verdict, table["top1_accuracy"].verdict
-    return f"{names[1]} against {names[0]}: {CALIBRATED[ece]}, {ACCURATE[accuracy]}"
+    return f"{names[1]} vs. {names[0]}: {CALIBRATED[ece]}, {ACCURATE[accuracy]}"
 
 
 def verdict_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    """Two sentences, what stands behind them, and where the candidate is better or worse."""
+    """The verdict in two sentences, its statistics, and every metric by its verdict."""
     table = pair.tables["clean"]
+    ece, accuracy, common = evidence(table, baseline=names[0], candidate=names[1])
     return joined(
         tag("p", f"{calibration_sentence(table, names)} {accuracy_sentence(table, names)}", class_="lede"),
-        tag("p", "In numbers: ", verdict(table, baseline=names[0], candidate=names[1]), class_="evidence"),
-        tag("h2", f"Where {names[1]} is better, and where worse"),
+        tag("p", f"{ece}. Accuracy {accuracy}. {common}.", class_="evidence"),
+        tag("h2", f"Where {names[1]} is better and where it is worse"),
         tag("ul", (_summary(name, each) for name, each in pair.tables.items()), class_="summary"),
     )
 
@@ -103,18 +107,19 @@ def calibration_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
         "better": f"{names[1]} is better calibrated",
         "worse": f"{names[1]} is worse calibrated",
         "equivalent": f"{names[1]} is as well calibrated as {names[0]}",
-        "inconclusive": f"No difference in calibration was detected with {row.baseline.n} seeds",
+        "inconclusive": f"With {row.baseline.n} seeds, no difference in calibration was detected",
     }[row.verdict]
+    whose = f"the confidence of {names[1]}" if row.verdict == "inconclusive" else "its confidence"
     return (
-        f"{start}: the confidence of {names[1]} is off by {100 * row.candidate.mean:.1f} percentage points on average, "
+        f"{start}: {whose} is off by {100 * row.candidate.mean:.1f} percentage points on average, "
         f"that of {names[0]} by {100 * row.baseline.mean:.1f}."
     )
 
 
 def accuracy_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
-    """The second sentence: accuracy, and whether it speaks against the first."""
+    """The second sentence: accuracy. It starts with "But" where it contradicts the first."""
     row, ece = table["top1_accuracy"], table["ece"].verdict
-    turn = "But it" if {row.verdict, ece} == {"better", "worse"} else "It"
+    turn = f"But {names[1]}" if {row.verdict, ece} == {"better", "worse"} else names[1]
     also = " also" if row.verdict == ece and ece in ("better", "worse") else ""
     start = {
         "better": f"{turn} is{also} more accurate",
@@ -122,7 +127,7 @@ def accuracy_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
         "equivalent": f"Accuracy is equivalent within {row.margin or 0:g} point",
         "inconclusive": "No difference in accuracy was detected",
     }[row.verdict]
-    return f"{start}: {row.candidate.mean:.1f}% of the clean test images, against {row.baseline.mean:.1f}%."
+    return f"{start}: {row.candidate.mean:.1f}% of the clean test images against {row.baseline.mean:.1f}%."
 
 
 def _summary(images: str, table: ComparisonTable) -> Markup:
@@ -136,7 +141,7 @@ def _groups(table: ComparisonTable) -> Iterator[Markup]:
             yield tag("li", tag("strong", f"{word}: ", class_=f"verdict {word}"), ", ".join(metrics))
     moved = [f"{_short(row)} {row.verdict}" for row in table if row.verdict in ("lower", "higher")]
     if moved:
-        yield tag("li", tag("strong", "changed, "), "which is neither good nor bad by itself: ", ", ".join(moved))
+        yield tag("li", tag("strong", "changed"), " (neither good nor bad): ", ", ".join(moved))
 
 
 def _short(row: Comparison) -> str:
@@ -144,7 +149,7 @@ def _short(row: Comparison) -> str:
 
 
 def page_head(title: str) -> Markup:
-    """The head of any page of ours: its title and style, and that nothing comes from outside."""
+    """The head of a page: title, style, and a policy that forbids loading anything."""
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -152,17 +157,17 @@ def page_head(title: str) -> Markup:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
-        tag("link", rel="icon", href="data:,"),  # otherwise a server would be asked for one
+        tag("link", rel="icon", href="data:,"),  # otherwise the browser asks a server for one
         tag("style", Markup(_style())),
     )
 
 
 def drawing_style() -> str:
-    """The part of the page's style that a drawing in a file of its own needs: colors and marks."""
+    """The part of the page's style that a separate SVG file needs: colors and marks."""
     text = _style()
-    colours = text[: text.index("* {")]
+    colors = text[: text.index("* {")]
     marks = text[text.index("\nsvg text {") : text.index("@media print")]
-    return f"{colours}{marks}.ground {{ fill: var(--paper); }}\n"
+    return f"{colors}{marks}.ground {{ fill: var(--paper); }}\n"
 
 
 def _style() -> str:
@@ -170,7 +175,7 @@ def _style() -> str:
 
 
 def page_patterns() -> Markup:
-    """Hatches and dots, once for all diagrams of a page."""
+    """Hatches and dots, defined once for all diagrams of a page."""
     over = tag(
         "pattern",
         tag("path", d="M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2"),

@@ -1,4 +1,4 @@
-"""Figures as SVG: scales, axes and marks of a panel, and a figure of panels with its legend and its numbers."""
+"""Figures as SVG: scales, axes, marks and panels, with a legend and the numbers as a table."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from .markup import Child, Markup, compact, joined, tag
 
 METHODS = ("baseline", "candidate")
-"""The looks of the two methods, in their order."""
+"""CSS classes of the two methods, in their order."""
 
 DECADES = 30.0
-"""From this ratio of the largest to the smallest value on, a logarithmic axis shows more."""
+"""Axes are logarithmic from this ratio of the largest to the smallest value."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values from ``low`` to ``high`` to places on the page from ``start`` to ``end``."""
+    """Maps values from ``low`` to ``high`` to coordinates from ``start`` to ``end``."""
 
     low: float
     high: float
@@ -26,7 +26,7 @@ class Scale:
     is_logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """The place of a value on the page.
+        """The coordinate of a value.
 
         >>> Scale(0, 10, 100, 0)(2.5), Scale(0.01, 1, 0, 100, is_logarithmic=True)(0.1)
         (75.0, 50.0)
@@ -62,7 +62,7 @@ class Scale:
 
 
 def around(values: Iterable[float], start: float, end: float, *, may_be_logarithmic: bool = False) -> Scale:
-    """The axis that shows all values, with a little room at both ends.
+    """A scale that covers all values, with some room at both ends.
 
     >>> around([1.0, 2.0], 0, 1).low
     0.92
@@ -86,7 +86,7 @@ class Band:
 
     @property
     def extremes(self) -> list[float]:
-        """Every value that an axis has to show."""
+        """All values that an axis has to cover."""
         return [*self.low, *self.high]
 
 
@@ -116,7 +116,7 @@ def thinned(length: int, limit: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Frame:
-    """The size of a panel and where its axes stand, in units that are about a pixel."""
+    """The size of a panel and the margins of its axes, in units of about a pixel."""
 
     width: float = 300
     height: float = 210
@@ -127,17 +127,17 @@ class Frame:
 
     @property
     def x(self) -> tuple[float, float]:
-        """Where the horizontal axis starts and ends."""
+        """The start and end of the horizontal axis."""
         return self.left, self.width - self.right
 
     @property
     def y(self) -> tuple[float, float]:
-        """Where the vertical axis starts and ends: upwards."""
+        """The start and end of the vertical axis, from bottom to top."""
         return self.height - self.bottom, self.top
 
 
 def drawing(identity: str, frame: Frame, *marks: Child, title: str, description: str) -> Markup:
-    """The SVG, with its content in words."""
+    """The SVG, with a description in words."""
     return tag(
         "svg",
         tag("title", title, id=f"{identity}-title"),
@@ -157,7 +157,7 @@ def panel(title: str, note: str, picture: Markup) -> Markup:
 
 
 def left_axis(frame: Frame, scale: Scale, *, label: str = "", about: int = 4) -> Markup:
-    """Lines across the panel at round values, and their labels."""
+    """Grid lines at round values, with labels."""
     start, end = frame.x
     lines = [
         joined(
@@ -172,7 +172,7 @@ def left_axis(frame: Frame, scale: Scale, *, label: str = "", about: int = 4) ->
 
 
 def bottom_axis(frame: Frame, ticks: Iterable[tuple[float, str]], *, label: str = "") -> Markup:
-    """The line under a panel, with labels at places on the page."""
+    """The horizontal axis, with labels at the given coordinates."""
     floor = frame.y[0]
     middle = (frame.x[0] + frame.x[1]) / 2
     return joined(
@@ -200,7 +200,7 @@ def marker(x: float, y: float, *, look: str, size: float = 3.2) -> Markup:
 
 
 def listed_points(points: Iterable[tuple[float, float]]) -> str:
-    """Points as SVG writes them."""
+    """Points in SVG notation."""
     return " ".join(f"{compact(x)},{compact(y)}" for x, y in points)
 
 
@@ -214,13 +214,13 @@ def figure(
     numbers: Iterable[Markup],
     columns: str,
 ) -> Markup:
-    """Panels side by side, as many as fit, and what they show as tables to unfold."""
+    """Panels side by side, as many as fit, with their numbers as folded tables."""
     return tag(
         "figure",
         tag("figcaption", tag("strong", f"{title}.", id=f"{identity}-name"), f" {words}"),
         tag("ul", legend, class_="legend"),
         tag("div", panels, class_=f"panels {columns}"),
-        tag("details", tag("summary", "The numbers of this figure"), numbers),
+        tag("details", tag("summary", "Numbers of this figure"), numbers),
         aria_labelledby=f"{identity}-name",
     )
 
@@ -232,7 +232,7 @@ def entry(sample: Markup, words: str) -> Markup:
 
 
 def method_entries(names: Sequence[str], *, has_lines: bool = True) -> list[Markup]:
-    """The two methods, as lines with their markers or as markers alone."""
+    """Legend entries of the two methods: lines with markers, or markers only."""
     return [
         entry(
             joined(
@@ -246,7 +246,7 @@ def method_entries(names: Sequence[str], *, has_lines: bool = True) -> list[Mark
 
 
 def band_entry(words: str) -> Markup:
-    """What the bands are."""
+    """The legend entry of the bands."""
     bands = (
         tag("rect", class_=f"band {look}", x=1 + 13 * i, y=2, width=13, height=10) for i, look in enumerate(METHODS)
     )

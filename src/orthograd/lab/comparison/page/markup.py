@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 Child = str | Iterable[str | None] | None
@@ -10,11 +11,11 @@ VOID = ("meta", "link", "rect", "line", "path", "circle", "use", "polyline")
 
 
 class Markup(str):
-    """Text that is markup already and goes into a page as it is."""
+    """Text that is already markup and is not escaped."""
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
-    """An element; an attribute of None is left out, `class_` is class, and underscores are hyphens.
+    """An element. Attributes of None are dropped, `class_` becomes class, underscores become hyphens.
 
     >>> tag("p", "a < b, ", tag("em", "so"), class_="note", aria_label='"x"')
     '<p class="note" aria-label="&quot;x&quot;">a &lt; b, <em>so</em></p>'
@@ -26,7 +27,7 @@ def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Mar
 
 
 def joined(*children: Child) -> Markup:
-    """Children side by side.
+    """Children joined into one markup.
 
     >>> joined("a & b", [tag("b", "c"), "d"], None)
     'a &amp; b<b>c</b>d'
@@ -35,7 +36,7 @@ def joined(*children: Child) -> Markup:
 
 
 def compact(number: float) -> str:
-    """A coordinate: two decimals are finer than any screen.
+    """A coordinate with at most two decimals.
 
     >>> compact(12.0), compact(0.126), compact(-0.001)
     ('12', '0.13', '0')
@@ -53,9 +54,9 @@ def table(
     style: str = "",
     prose: Collection[int] = (),
 ) -> Markup:
-    """A table in a box of its own that scrolls where it is too wide; the first cell names the row.
+    """A table that scrolls where it is too wide; the first cell of a row is its header.
 
-    Columns of ``prose`` begin at the left and break their lines.
+    Columns in ``prose`` are left-aligned and wrap.
     """
     return scrolling(
         label,
@@ -73,7 +74,7 @@ def table(
 
 
 def scrolling(label: str, content: Markup) -> Markup:
-    """A box that scrolls sideways, by keyboard too, so that the page never does."""
+    """A box that scrolls sideways, also by keyboard, so that the page does not."""
     return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
 
 
@@ -83,7 +84,8 @@ def _child(child: Child) -> str:
     if isinstance(child, Markup):
         return child
     if isinstance(child, str):
-        return html.escape(child, quote=False).replace(" %", "\u00a0%")  # a number keeps its sign beside it
+        text = html.escape(child, quote=False)
+        return re.sub(r" (?=[%↓↑])", "\u00a0", text)  # no line break before a unit or an arrow
     return joined(*child)
 
 

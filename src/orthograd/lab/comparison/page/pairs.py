@@ -1,4 +1,4 @@
-"""Every seed as a pair: a line from its value under the baseline to that under the candidate."""
+"""Seed by seed: a line from the value with the baseline to the value with the candidate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ....calibration import CONVENTIONS
-from ..formats import TITLES
+from ..formats import metric_title
 from ..pair import MethodPair
 from ..records import Metrics, Record, clean, is_number, shifted
 from .figure import (
@@ -33,7 +33,7 @@ LONGEST = 15  # letters
 
 @dataclass(frozen=True)
 class Pairs:
-    """One metric of every seed in both methods."""
+    """One metric of both methods, one value per seed."""
 
     metric: str
     seeds: Sequence[int]
@@ -57,14 +57,14 @@ class Pairs:
 
     @property
     def count(self) -> str:
-        """How many seeds are lower or higher under the candidate, whichever are more."""
+        """The number of seeds that are lower or higher with the candidate, whichever are more."""
         lower, higher = (self.ways.count(way) for way in ("lower", "higher"))
         many, word = (lower, "lower") if lower >= higher else (higher, "higher")
         return f"{many} of {len(self.seeds)} seeds {word}"
 
     @property
     def ways(self) -> list[str]:
-        """Whether each seed is lower, the same or higher under the candidate."""
+        """For each seed, "lower", "the same" or "higher" with the candidate."""
         return [("lower", "the same", "higher")[1 + (after > before) - (after < before)] for before, after in self.each]
 
     def shown(self, value: float) -> str:
@@ -73,15 +73,15 @@ class Pairs:
 
 
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    """The figures of clean and of shifted images."""
+    """The figures of clean and of corrupted images."""
     parts = [_figure(pair, names, "clean", "On clean test images", clean)]
     if pair.is_shifted:
-        title = "On shifted test images, the mean over all shifts and severities"
+        title = "On corrupted test images, mean over all corruptions and severities"
         parts.append(_figure(pair, names, "shifted", title, shifted))
     introduction = tag(
         "p",
-        "Both runs of a seed learn from the same images, from the same initial weights and in the same order. "
-        "Each line is a seed: the more of them slope the same way, the less it can be luck.",
+        "Both runs of a seed start from the same weights and see the same images in the same order. "
+        "Each line is one seed. The more lines point the same way, the less likely the difference is chance.",
     )
     return joined(introduction, parts)
 
@@ -99,14 +99,14 @@ def _figure(
 ) -> Markup:
     metrics = list(pairs_of(pair, metrics_of))
     samples = [
-        entry(tag("line", class_=_look(way), x1=1, x2=27, y1=7, y2=7), f"a seed that is {way} under {names[1]}")
+        entry(tag("line", class_=_look(way), x1=1, x2=27, y1=7, y2=7), f"{way} with {names[1]}")
         for way in ("lower", "higher", "the same")
         if any(way in pairs.ways for pairs in metrics)
     ]
     return figure(
         f"pairs-{key}",
         title=title,
-        words=f"To the left {names[0]}, to the right {names[1]}; means in bold.",
+        words=f"Left: {names[0]}. Right: {names[1]}. Means in bold.",
         legend=[*method_entries(names, has_lines=False), *samples],
         panels=(_panel(key, pairs, names) for pairs in metrics),
         numbers=[_numbers(title, metrics, names)],
@@ -115,14 +115,13 @@ def _figure(
 
 
 def _panel(key: str, pairs: Pairs, names: tuple[str, str]) -> Markup:
-    better = CONVENTIONS[pairs.metric].better
-    title = TITLES[pairs.metric]
+    title = metric_title(pairs.metric)
     before, after = map(pairs.shown, pairs.means)
-    words = f"Mean {before} under {names[0]}, {after} under {names[1]}; {pairs.count}."
+    words = f"Mean {before} with {names[0]}, {after} with {names[1]}; {pairs.count}."
     picture = drawing(
         f"pairs-{key}-{pairs.metric}", FRAME, *_marks(pairs, names), title=f"{title}, seed by seed", description=words
     )
-    return panel(title, pairs.count + (f"; {better} is better" if better else ""), picture)
+    return panel(title, pairs.count, picture)
 
 
 def _marks(pairs: Pairs, names: tuple[str, str]) -> Iterator[Markup]:
@@ -145,7 +144,7 @@ def _marks(pairs: Pairs, names: tuple[str, str]) -> Iterator[Markup]:
 
 
 def _short(name: str) -> str:
-    """A name that does not run into its neighbour."""
+    """A name short enough for its place on the axis."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
@@ -154,7 +153,7 @@ def _look(way: str) -> str:
 
 
 def _numbers(title: str, metrics: Sequence[Pairs], names: tuple[str, str]) -> Markup:
-    header = ["seed", *(f"{TITLES[pairs.metric]}: {name}" for pairs in metrics for name in names)]
+    header = ["seed", *(f"{metric_title(pairs.metric)}: {name}" for pairs in metrics for name in names)]
     rows = [
         [str(seed), *(pairs.shown(value) for pairs in metrics for value in pairs.each[i])]
         for i, seed in enumerate(metrics[0].seeds)

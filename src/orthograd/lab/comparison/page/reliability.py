@@ -1,4 +1,4 @@
-"""Reliability diagrams: how often predictions of a given confidence are right, averaged over the seeds."""
+"""Reliability diagrams: accuracy by confidence, averaged over the seeds."""
 
 from __future__ import annotations
 
@@ -13,44 +13,47 @@ from .markup import Markup, joined, table, tag
 
 FRAME = Frame(width=300, height=372, left=42, right=8, top=8, bottom=114)
 HISTOGRAM = Frame(width=300, height=372, left=42, right=8, top=270, bottom=38)
-KINDS = {
+TITLES = {
     "clean": "as trained",
     "after_temperature": "after temperature scaling",
-    "shifted": "all shifted images together",
+    "shifted": "all corrupted images together",
 }
 TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    """Clean images before and after temperature scaling, then shifted ones."""
+    """Clean images before and after temperature scaling, then corrupted images."""
     if any(not record.get("reliability") for record in pair.records):
         return tag(
             "p",
-            "This section is missing: the records of these runs were written by an earlier version, which did not keep "
-            "the bins that the diagrams show. Runs made anew have them.",
+            "This section is missing: the records of these runs were written by an earlier version, which stored no "
+            "bins. New runs store them.",
             class_="missing",
         )
     introduction = tag(
         "p",
-        "A bar is as high as the share of right answers among predictions of that confidence. Bars that end on the "
-        "dashed diagonal mean what they say; hatched gaps are overconfidence, dotted ones the opposite.",
+        "Each bar is the accuracy of the predictions in one confidence bin. The bars of a calibrated network end on "
+        "the dashed diagonal. Hatched gaps are overconfidence, dotted gaps underconfidence.",
     )
     return joined(introduction, _figures(pair, names))
 
 
-def curves_of(records: Sequence[Record], kind: str) -> ReliabilityCurve | None:
-    """The mean over the runs; None where any run has no such images."""
-    curves: list[Any] = [record["reliability"][kind] for record in records]
+def curves_of(records: Sequence[Record], images: str) -> ReliabilityCurve | None:
+    """The mean curve over the runs; None where a run has no such images."""
+    curves: list[Any] = [record["reliability"][images] for record in records]
     return average([ReliabilityCurve.from_dict(each) for each in curves]) if all(curves) else None
 
 
 def _figures(pair: MethodPair, names: tuple[str, str]) -> Iterator[Markup]:
-    for title, kinds in (("Clean test images", ("clean", "after_temperature")), ("Shifted test images", ("shifted",))):
+    for title, sets in (
+        ("Clean test images", ("clean", "after_temperature")),
+        ("Corrupted test images", ("shifted",)),
+    ):
         shown = {
-            (kind, name): curve
-            for kind in kinds
+            (images, name): curve
+            for images in sets
             for name, method in zip(names, (pair.baseline, pair.candidate), strict=True)
-            if (curve := curves_of(method, kind)) is not None
+            if (curve := curves_of(method, images)) is not None
         }
         if shown:
             yield _figure(title, shown, names)
@@ -62,33 +65,33 @@ def _figure(title: str, curves: dict[tuple[str, str], ReliabilityCurve], names: 
     return figure(
         f"reliability-{next(iter(curves))[0]}",
         title=title,
-        words="Below each diagram, the share of predictions of each confidence.",
+        words="Below each diagram: the share of predictions in each bin.",
         legend=_legend(band),
         panels=(
-            _panel(curve, KINDS[kind], name, f"reliability-{kind}-{names.index(name)}", highest)
-            for (kind, name), curve in curves.items()
+            _panel(curve, TITLES[images], name, f"reliability-{images}-{names.index(name)}", highest)
+            for (images, name), curve in curves.items()
         ),
-        numbers=[_numbers(curve, f"{name}, {KINDS[kind]}") for (kind, name), curve in curves.items()],
+        numbers=[_numbers(curve, f"{name}, {TITLES[images]}") for (images, name), curve in curves.items()],
         columns="two",
     )
 
 
-def _panel(curve: ReliabilityCurve, kind: str, name: str, identity: str, highest: float) -> Markup:
+def _panel(curve: ReliabilityCurve, images: str, name: str, identity: str, highest: float) -> Markup:
     gap = 100 * curve.mean_confidence - curve.top1_accuracy
     sides = "overconfident" if gap > 0 else "underconfident"
     words = (
-        f"ECE {curve.ece:.4f}, of which {curve.ece_by_chance:.4f} by chance; accuracy {curve.top1_accuracy:.2f} %, "
-        f"mean confidence {100 * curve.mean_confidence:.2f} %: {sides} by {abs(gap):.2f} points."
+        f"ECE {curve.ece:.4f}, of which {curve.ece_by_chance:.4f} by chance; accuracy {curve.top1_accuracy:.2f}%, "
+        f"mean confidence {100 * curve.mean_confidence:.2f}%: {sides} by {abs(gap):.2f} points."
     )
     return panel(
-        f"{name}, {kind}",
+        f"{name}, {images}",
         f"ECE {curve.ece:.4f} ({curve.ece_by_chance:.4f} by chance), {sides} by {abs(gap):.2f} points",
-        reliability_drawing(curve, identity, highest, title=f"Reliability of {name}, {kind}", words=words),
+        reliability_drawing(curve, identity, highest, title=f"Reliability of {name}, {images}", words=words),
     )
 
 
 def reliability_drawing(curve: ReliabilityCurve, identity: str, highest: float, *, title: str, words: str) -> Markup:
-    """Accuracy over confidence, and below it the shares; ``highest`` is the largest share, in per cent."""
+    """Accuracy over confidence, and below it the shares; ``highest`` is the largest share, in percent."""
     return drawing(identity, FRAME, *_marks(curve, highest), title=title, description=words)
 
 
@@ -117,7 +120,7 @@ def _histogram(curve: ReliabilityCurve, x: Scale, highest: float) -> Iterator[Ma
     y = Scale(0, highest, *HISTOGRAM.y)
     floor, width = HISTOGRAM.y[0], x(1 / len(shares)) - x(0)
     for value, text in y.ticks(2):
-        yield tag("text", f"{text} %", x=FRAME.left - 6, y=y(value), dy="0.35em", class_="right")
+        yield tag("text", f"{text}%", x=FRAME.left - 6, y=y(value), dy="0.35em", class_="right")
     for i, share in enumerate(shares):
         yield tag("rect", class_="bar", x=x(i / len(shares)), y=y(share), width=width, height=floor - y(share))
     for look, value in (("confidence", curve.mean_confidence), ("accuracy", curve.top1_accuracy / 100)):

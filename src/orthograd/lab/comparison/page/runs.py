@@ -1,4 +1,4 @@
-"""The runs behind the page: those that failed, their settings, versions and times, and their data as CSV files."""
+"""The runs of the comparison: failures, settings, versions, times, and their data as CSV files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from ....calibration import CONVENTIONS
 from ...training.config import CHOICES, UNNAMED
-from ..formats import as_csv, csv_text
+from ..formats import IMAGES, as_csv, csv_text
 from ..pair import MethodPair
 from ..records import Record, duration, image_sets
 from .markup import Markup, joined, table, tag
@@ -18,7 +18,7 @@ from .markup import Markup, joined, table, tag
 
 @dataclass(frozen=True)
 class FailedRun:
-    """Which run it was, the last line of its error, and where from the page the file with all of it is."""
+    """A run that failed: its method and seed, the last line of its error, and the path of the traceback."""
 
     method: str
     seed: int
@@ -27,7 +27,7 @@ class FailedRun:
 
 
 def failures_section(pair: MethodPair, names: tuple[str, str], failed: Sequence[FailedRun]) -> Markup | None:
-    """Every failed run with its error and a link to the rest; None where all went well."""
+    """Every failed run with its error and a link to the traceback; None where no run failed."""
     if not failed:
         return None
     named = dict(zip(pair.methods, names, strict=True))
@@ -35,33 +35,31 @@ def failures_section(pair: MethodPair, names: tuple[str, str], failed: Sequence[
         [f"{named[run.method]}, seed {run.seed}", run.error, tag("a", "failure.txt", href=run.file)] for run in failed
     ]
     left_out = sorted({run.seed for run in failed} - set(pair.seeds))
-    seeds = f" Left out for that: seed{'s'[: len(left_out) - 1]} {', '.join(map(str, left_out))}." if left_out else ""
+    seeds = f" Without seed{'s'[: len(left_out) - 1]} {', '.join(map(str, left_out))}." if left_out else ""
     return joined(
-        tag("p", f"{failure_count(failed)}.{seeds} The same command tries again.", class_="missing"),
-        table("Runs that failed", ["run", "error", "all of it"], rows, label="Runs that failed", style="facts"),
+        tag("p", f"{failure_count(failed)}.{seeds} Run the command again to retry.", class_="missing"),
+        table("Runs that failed", ["run", "error", "traceback"], rows, label="Runs that failed", style="facts"),
     )
 
 
 def failure_count(failed: Sequence[FailedRun]) -> str:
-    """How many, in words."""
+    """The number of failed runs, in words."""
     return f"{len(failed)} run{'s' * (len(failed) > 1)} failed"
 
 
 def setup_section(pair: MethodPair, names: tuple[str, str], command: str) -> Markup:
-    """What another person needs to get the same."""
+    """Settings, versions and the command that reproduces the runs."""
     return joined(
-        table(
-            "Settings, the same for every run", ["setting", "value"], _settings(pair), label="Settings", style="facts"
-        ),
+        table("Settings shared by all runs", ["setting", "value"], _settings(pair), label="Settings", style="facts"),
         _disagreements(pair),
         table(
             "Versions, hardware and time",
-            ["what", "value"],
+            ["item", "value"],
             _surroundings(pair),
             label="Versions, hardware and time",
             style="facts",
         ),
-        tag("h3", "Again, from the start"),
+        tag("h3", "Reproduce"),
         tag("pre", tag("code", command), tabindex="0", role="region", aria_label="The command"),
         tag("p", _how(pair)),
         _runs(pair, names),
@@ -69,7 +67,7 @@ def setup_section(pair: MethodPair, names: tuple[str, str], command: str) -> Mar
 
 
 def settings_of(pair: MethodPair) -> dict[str, Any]:
-    """What all runs share."""
+    """The settings that all runs share."""
     return {name: value for name, value in sorted(pair.baseline[0]["config"].items()) if name not in ("method", "seed")}
 
 
@@ -79,7 +77,7 @@ def _settings(pair: MethodPair) -> list[list[str]]:
     evaluated = pair.baseline[0].get("evaluated")
     if evaluated:
         shown |= {"test images": f"{evaluated['samples']:,}", "classes": evaluated["classes"]}
-        shown["bins of confidence"] = evaluated["bins"]
+        shown["confidence bins"] = evaluated["bins"]
     return [[name.replace("_", " "), str(value)] for name, value in shown.items()]
 
 
@@ -91,7 +89,7 @@ def _surroundings(pair: MethodPair) -> list[list[str]]:
 
 
 def _gathered(records: Iterable[Record]) -> dict[str, list[str]]:
-    """Every version and every piece of hardware, as each run states it."""
+    """Versions and hardware by name, one value per run."""
     texts: dict[str, list[str]] = {}
     for record in records:
         for part in ("versions", "hardware"):
@@ -101,11 +99,11 @@ def _gathered(records: Iterable[Record]) -> dict[str, list[str]]:
 
 
 def _disagreements(pair: MethodPair) -> Markup | None:
-    """Said before the table, since runs made elsewhere may differ for that reason alone."""
+    """A warning where runs have different versions or hardware, which alone can change results."""
     differing = [name for name, values in _gathered(pair.records).items() if len(set(values)) > 1]
     if not differing:
         return None
-    return tag("p", f"The runs do not agree in {', '.join(differing)}: see how many had which below.", class_="missing")
+    return tag("p", f"The runs differ in {', '.join(differing)}; the table below counts them.", class_="missing")
 
 
 def _seconds(records: Iterable[Record]) -> Mapping[str, list[float]]:
@@ -135,12 +133,12 @@ def _text(value: Any) -> str:
 def _how(pair: MethodPair) -> str:
     if pair.seeds != list(range(pair.seeds[0], pair.seeds[0] + len(pair.seeds))):
         return (
-            "One command trains seeds in a row. Those of this page have gaps: train each row of them with --first-seed "
-            "into the same folder. With the same versions on the same hardware a seed gives the same bits."
+            "One command trains consecutive seeds, and the seeds of this page have gaps. Train each block with "
+            "--first-seed into the same folder. The same versions on the same hardware give bit-identical results."
         )
     return (
-        "With the same versions on the same hardware this gives the same bits; elsewhere it gives the same up to "
-        "rounding and its consequences."
+        "The same versions on the same hardware give bit-identical results. On other hardware, rounding errors change "
+        "the digits."
     )
 
 
@@ -151,7 +149,7 @@ def _runs(pair: MethodPair, names: tuple[str, str]) -> Markup:
         for record in method
     ]
     listed = table("Every run", ["run", "hash of its config", "temperature"], rows, label="Every run")
-    return tag("details", tag("summary", "Every run: hashes and temperatures"), listed)
+    return tag("details", tag("summary", "Hash and temperature of every run"), listed)
 
 
 def _temperature(record: Record) -> str:
@@ -160,19 +158,19 @@ def _temperature(record: Record) -> str:
 
 
 def downloads_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    """A list of links, each of which holds its file."""
+    """Links to CSV files, which are embedded in the page."""
     files = {
         "runs.csv": ("every metric of every run and image set, in full precision", runs_csv(pair)),
         "training.csv": ("the loss of every epoch of every run", training_csv(pair)),
     }
     for images, compared in pair.tables.items():
         text = as_csv(compared, baseline=names[0], candidate=names[1])
-        files[f"comparison-{images}.csv"] = (f"the table of {images} test images", text)
+        files[f"comparison-{images}.csv"] = (f"the table above, {IMAGES[images]}", text)
     return tag("ul", (_link(name, words, text) for name, (words, text) in files.items()), class_="downloads")
 
 
 def runs_csv(pair: MethodPair) -> str:
-    """A row for each run and image set."""
+    """CSV with a row for each run and image set."""
     metrics = [name for name in CONVENTIONS if name in pair.baseline[0]["metrics"]["clean"]]
     lines = [["method", "seed", "images", *metrics]]
     for record in pair.records:
@@ -182,7 +180,7 @@ def runs_csv(pair: MethodPair) -> str:
 
 
 def training_csv(pair: MethodPair) -> str:
-    """A row for each run and epoch."""
+    """CSV with a row for each run and epoch."""
     lines = [["method", "seed", "epoch", "loss"]]
     for record in pair.records:
         lines += [[*_run(record), str(i + 1), _cell(loss)] for i, loss in enumerate(record["losses"])]
@@ -204,7 +202,7 @@ def _cell(value: Any) -> str:
 
 
 def _link(name: str, words: str, text: str) -> Markup:
-    # Percent-encoding leaves digits, commas and points alone: shorter than base64, and readable.
+    # Percent-encoding keeps digits, commas and points: shorter than base64, and readable.
     address = f"data:text/csv;charset=utf-8,{quote(text, safe=',.-+_')}"
     size = f"{len(text.encode()) / 1000:,.0f} kB" if len(text) >= 1000 else f"{len(text.encode())} bytes"
     return tag("li", tag("a", name, download=name, href=address), f": {words} ({size})")

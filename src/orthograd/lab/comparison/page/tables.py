@@ -1,4 +1,4 @@
-"""The tables of the comparison, and what their words mean."""
+"""The tables of the comparison, how to read them, and the definitions of the metrics."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from .markup import Markup, joined, table, tag
 
 CAPTIONS = {
     "clean": "Clean test images",
-    "shifted": "Shifted test images: the mean over all shifts and severities",
-    "temperature-scaled": "Clean test images after temperature scaling: one number, fitted on held-out images, divides "
-    "all logits of a network",
+    "shifted": "Corrupted test images: mean over all corruptions and severities",
+    "temperature-scaled": "Clean test images after temperature scaling, fitted on held-out images",
 }
 SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "inconclusive": "?", "lower": "↓", "higher": "↑"}
 
 
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    """How to read the tables, the tables, and the definitions."""
+    """The section: a guide, the tables, and the definitions."""
     return joined(
         _glossary(pair, names),
         (_table(f"{CAPTIONS[images]}. {caption(*names)}", each, names) for images, each in pair.tables.items()),
@@ -31,7 +30,8 @@ def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
 
 def _table(words: str, compared: ComparisonTable, names: tuple[str, str]) -> Markup:
     rows = [_row(row) for row in compared]
-    return table(words, header(*names), rows, label=words, style="comparison")
+    columns = [name.replace("95% ", "95%\u00a0") for name in header(*names)]  # lines break before the bracket
+    return table(words, columns, rows, label=words, style="comparison")
 
 
 def _row(row: Comparison) -> list[str]:
@@ -41,7 +41,7 @@ def _row(row: Comparison) -> list[str]:
 
 
 def number(text: str) -> Markup:
-    """A number, and smaller what says how sure it is."""
+    """A number, followed by its spread or interval in small print."""
     first, space, rest = typeset(text).partition(" ")
     return (
         joined(first, space, tag("small", rest))
@@ -51,7 +51,7 @@ def number(text: str) -> Markup:
 
 
 def typeset(text: str) -> str:
-    """Minus signs and powers of ten as print has them.
+    """Text with typographic minus signs and powers of ten.
 
     >>> typeset("-0.01 (-0.02 to +0.03)"), typeset("9.3e-07")
     ('−0.01 (−0.02 to +0.03)', '9.3 × 10⁻⁷')
@@ -64,17 +64,18 @@ def typeset(text: str) -> str:
 def _glossary(pair: MethodPair, names: tuple[str, str]) -> Markup:
     seeds = len(pair.seeds)
     words = {
-        "ECE": "expected calibration error: how far stated confidence and the share of right answers are apart, on "
-        "average. 0.05 is five percentage points; 0 is perfect.",
+        "ECE": "expected calibration error: the average gap between confidence and accuracy. 0.05 is five percentage "
+        "points; 0 is perfect.",
         "±": f"standard deviation over the {seeds} seeds.",
-        f"{names[1]} − {names[0]}": "mean difference over the seeds and its paired 95% interval. The arrow of a metric "
-        "points in the good direction: a negative difference in ECE ↓ is an improvement.",
-        "d": "Cohen’s d: the difference in standard deviations of the seeds, with its exact 95% interval. From about "
-        "0.8 on it is called large.",
-        "p": "how often pairs of seeds would differ this much if there were no difference (paired t-test).",
-        "p (Holm)": "the same, with Holm’s correction for all metrics of a table. Below 0.05 counts as a difference.",
-        "equivalent": f"shown to differ by less than what was said beforehand not to matter: {_margins()}.",
-        "inconclusive": "neither a difference nor equivalence was detected. More seeds may tell.",
+        f"{names[1]} − {names[0]}": "the mean difference and its paired 95% interval. Arrows point in the good "
+        "direction, so a negative difference in ECE ↓ is an improvement. Intervals are not corrected for the number of "
+        "metrics.",
+        "d": "Cohen’s d: the difference divided by the standard deviation over the seeds, with its exact 95% interval. "
+        "0.8 or more is called large.",
+        "p": "the probability of a difference at least this large if the methods did not differ (paired t-test).",
+        "p (Holm)": "p with Holm’s correction for all metrics of the table. Below 0.05, a difference is detected.",
+        "equivalent": f"the difference was shown to be smaller than a margin fixed beforehand: {_margins()}.",
+        "inconclusive": "no difference was detected, and equivalence was not shown. More seeds may decide.",
     }
     pairs = (joined(tag("dt", name), tag("dd", meaning)) for name, meaning in words.items())
     return tag("details", tag("summary", "How to read the tables"), tag("dl", pairs), open="")
@@ -85,13 +86,13 @@ def _margins() -> str:
 
 
 def _left_out(pair: MethodPair) -> Markup | None:
-    """Metrics that some run has no number for."""
+    """A sentence that names the metrics that are undefined or infinite in some run."""
     missing = {
         images: [words for name, words in TITLES.items() if name not in [row.metric for row in compared]]
         for images, compared in pair.tables.items()
     }
     listed = "; ".join(f"{images}: {', '.join(titles)}" for images, titles in missing.items() if titles)
-    return tag("p", f"Left out, as they are undefined or infinite in some run: {listed}.") if listed else None
+    return tag("p", f"Not shown, because undefined or infinite in some run: {listed}.") if listed else None
 
 
 def _definitions(pair: MethodPair) -> Markup:
@@ -104,6 +105,10 @@ def _definitions(pair: MethodPair) -> Markup:
             [metric_title(name), metric.definition.format(**numbers), metric.unit or "–", metric.better or "neither"]
         )
     described = table(
-        "What each metric is", ["metric", "definition", "unit", "better"], rows, label="Definitions", style="words"
+        "Definitions of the metrics",
+        ["metric", "definition", "unit", "better"],
+        rows,
+        label="Definitions of the metrics",
+        style="words",
     )
-    return tag("details", tag("summary", "What each metric is"), described)
+    return tag("details", tag("summary", "Definitions of the metrics"), described)
