@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ...calibration import CONVENTIONS
-from ...lab.comparison.formats import ARROWS, metric_title
+from ...lab.comparison.formats import metric_title
 from ...lab.comparison.page.tables import typeset
 from ...lab.comparison.records import Record
 from ...statistics import Comparison
 from ...statistics.samples import Moments
+from ...statistics.table import ARROWS
 from ..evidence import title_of, value_of
 from ..verdicts.claims import Part, Row, number_of
 from ..verdicts.numbers import VERDICTS, Answer, Tally

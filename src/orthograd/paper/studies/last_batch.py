@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...calibration import CONVENTIONS
-from ...lab.comparison.formats import TITLES
+from ...lab.comparison.formats import metric_title
 from ...lab.comparison.pair import MethodPair
 from ...statistics import Comparison, compare
 from ...statistics.table import markdown_table
@@ -65,11 +65,10 @@ def last_batch(results: Path) -> str:
     for images, title in IMAGES.items():
         for metric in METRICS if images != "temperature-scaled" else METRICS[1:]:
             each, convention = _metric(pairs, images, metric), CONVENTIONS[metric]
-            arrow = {"lower": " ↓", "higher": " ↑"}.get(convention.better or "", "")
             moments = each.kept.baseline, each.dropped.baseline, each.kept.candidate, each.dropped.candidate
             shown = [f"{part.mean:.{convention.digits}f}" for part in moments]
             shown += [Effect.of(part).text(convention.digits) for part in (each.kept, each.dropped, each.interaction)]
-            rows.append([title, TITLES[metric] + arrow, *shown])
+            rows.append([title, metric_title(metric), *shown])
     means = [f"{name}, {what}" for name in ("SGD", "⊥Grad") for what in ("kept", "dropped")]
     return markdown_table(["images", "metric", *means, "⊥Grad − SGD, kept", "⊥Grad − SGD, dropped", "change"], rows)
 
