@@ -174,6 +174,7 @@ SOURCES = (
     of_runs("ResNet-18, few labels, corrupted images", "resnet18", images="shifted", readme=True),
     of_runs("ResNet-18, few labels, after temperature scaling", "resnet18", images="temperature-scaled", readme=True),
     of_runs("ResNet-18, few labels, 1000 epochs", "resnet18_1000_epochs", readme=True),
+    of_runs("ResNet-18, few labels, small last batch dropped", "resnet18_drop"),
     of_runs("ResNet-18, all 50,000 labels", "resnet18_all_labels", readme=True),
     of_runs("ResNet-50, few labels", "resnet50", readme=True),
     of_runs("WideResNet-28-10, few labels", "wide_resnet28_10"),
