@@ -9,7 +9,7 @@ from orthograd.lab.comparison.page import diagnosis
 from orthograd.lab.comparison.pair import MethodPair
 from tests.lab.comparison.records import runs
 
-NAMES = ("baseline", "⊥Grad")
+NAMES = ("SGD", "⊥Grad")
 
 
 def part(radial, norm, share=0.1):

@@ -39,7 +39,7 @@ OPEN_ALL = "document.querySelectorAll('details').forEach((each) => { each.open =
 def file(tmp_path_factory):
     pair = MethodPair.of(RECORDS, baseline="baseline", candidate="orthograd")
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page(pair, names=("baseline", "⊥Grad"), command="orthograd compare"), encoding="utf-8")
+    path.write_text(page(pair, names=("SGD", "⊥Grad"), command="orthograd compare"), encoding="utf-8")
     return path
 
 
@@ -159,17 +159,21 @@ def test_a_screen_reader_finds_headings_tables_and_figures_by_name(browser, file
         (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")
     ]
     headings = [name for role, name in heard if role == "heading"]
-    assert headings[0].startswith("⊥Grad against the baseline: ")
-    assert headings[2:5] == ["The comparison", "Every seed as a pair", "Does confidence mean what it says?"]
-    assert headings[-1] == "The data"
+    assert headings[0].startswith("⊥Grad vs. SGD: ")
+    assert headings[2:5] == ["All metrics", "Seed by seed", "Reliability diagrams"]
+    assert headings[-1] == "Data"
     for role, least in (("table", 4), ("figure", 8), ("image", 35), ("region", 10), ("link", 5)):
         names = [name for each, name in heard if each == role]
         assert len(names) >= least, role
         assert all(names), role
-    assert "Clean test images" in [name for role, name in heard if role == "table"]
-    assert ("columnheader", "p, Holm") in heard
-    assert ("rowheader", "ECE") in heard
-    described = [name for role, name in heard if role == "image" and name.startswith("ECE, seed by seed Mean 0.")]
+    assert any(
+        name.startswith("Clean test images. Differences are ⊥Grad − SGD;") for role, name in heard if role == "table"
+    )
+    assert ("columnheader", "p (Holm)") in heard
+    assert ("rowheader", "ECE\u00a0↓") in heard
+    described = [
+        name for role, name in heard if role == "image" and name.startswith("ECE\u00a0↓, seed by seed Mean 0.")
+    ]
     assert len(described) == 2
 
 
