@@ -9,7 +9,7 @@ import pytest
 
 from orthograd.lab.bench.claim import EPOCH, EVALUATION, Claim, Key, write_record
 from orthograd.lab.jobs.bundles import read_bundles
-from orthograd.paper.cost import images_of, trained_as, rates
+from orthograd.paper.cost import images_of, rates, trained_as
 from orthograd.paper.evidence import minutes_of, shares
 from orthograd.paper.plan import SETTINGS
 from tests.paper.made_runs import made_run

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from orthograd.paper.theory.boundary import (
-    SIZES,
     MODELS,
+    SIZES,
     _of_maximum,
     changed_along_gradient,
     changed_at_random,
