@@ -1,4 +1,4 @@
-"""Few small images in the form of CIFAR-10, learnable: each class has a colour of its own."""
+"""Few small images in the form of CIFAR-10, learnable: each class has a color of its own."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ NORMS = {"head": 3.0, "norm_weight": 40.0, "norm_bias": 2.0, "convolution": 60.0
 
 def with_norms(run, norms):
     """A record whose parameters of a layer type have such a norm together."""
-    of_kind = layer_types_of("resnet18")
-    many = {kind: sum(each == kind for each in of_kind.values()) for kind in LAYER_TYPES}
+    types = layer_types_of("resnet18")
+    many = {layer: sum(each == layer for each in types.values()) for layer in LAYER_TYPES}
     parameters = {
-        name: {"kind": "function", "start": {"norm": 1.0}, "end": {"norm": norms[kind] / many[kind] ** 0.5}}
-        for name, kind in of_kind.items()
+        name: {"kind": "function", "start": {"norm": 1.0}, "end": {"norm": norms[layer] / many[layer] ** 0.5}}
+        for name, layer in types.items()
     }
     return {**run, "diagnosis": {"samples": 8, "parameters": parameters}}
 

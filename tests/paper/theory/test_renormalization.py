@@ -1,4 +1,4 @@
-"""The renormalised variant: what it does at a fixed rate and at a falling one."""
+"""The renormalized variant: what it does at a fixed rate and at a falling one."""
 
 from __future__ import annotations
 

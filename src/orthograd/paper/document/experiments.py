@@ -13,10 +13,10 @@ from ...lab.training.methods import METHODS
 from ...statistics import Comparison
 from ..evidence import Evidence, minutes_of, values_of
 from ..plan import EXPERIMENTS, NETWORKS, PAIR, SETTINGS, Experiment
-from ..verdicts.claims import number_of, oddities_of, sections
+from ..verdicts.claims import Oddity, number_of, oddities_of, sections
 from ..verdicts.numbers import VERDICTS, Answer, differences_of
 from ..verdicts.statements import checked
-from .blocks import Block, Folded, Heading, Items, Picture, Words, folded, table
+from .blocks import Block, Folded, Heading, Items, Picture, Table, Words, folded, table
 from .figures import A_FEW, OVER_SEVERITY, methods_picture, reliability_picture, severity_picture
 from .precision import NAMES as PRECISIONS
 from .precision import precision_answer, precision_part
@@ -28,6 +28,7 @@ from .tables import (
     means_table,
     runs_table,
     shown,
+    statistics_table,
     tally_cells,
 )
 
@@ -161,7 +162,7 @@ def _the_paper(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
         yield table(("numbers", *VERDICTS), counts)
     if statements:
         yield table(
-            ("the paper, in our words", "our differences (95%)", "verdict", "reproduced if both were the same"),
+            ("the paper, in our words", "our differences (95%)", "verdict", "if both were the same, reproduced in"),
             (
                 [statement.words, found.reason, found.verdict, f"{found.without_effect.get('reproduced', 0.0):.0%}"]
                 if found is not None
@@ -174,13 +175,23 @@ def _the_paper(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
 
 
 def _numbers(answer: Answer) -> Iterator[Block]:
-    notes = tuple(f"[{number_of(note)}] {note.reason}" for note in oddities_of(answer.section.name))
-    printed = " The paper prints d with the other sign." if any(row.d for row in answer.section.rows) else ""
-    yield Words(caption(*answer.names) + printed)
+    yield Words(
+        f"{caption(*answer.names)} “{answer.names[1]} is” is corrected for all rows by Holm's rule. “The paper's "
+        "claim” follows from the interval alone, as the paper does not correct its p."
+    )
     yield from folded("All differences, ours beside the paper's", differences_table(answer))
-    if notes:
-        yield Items(notes)
+    statistics: list[Words | Table] = [statistics_table(answer)]
+    if any(row.d for row in answer.section.rows):
+        statistics.insert(0, Words("The paper prints d with the other sign, SGD − ⊥Grad."))
+    yield Folded("Effect sizes and p", tuple(statistics))
     yield Folded("All means, ours beside the paper's", (means_table(answer),))
+    if notes := oddities_of(answer.section.name):
+        yield Words("Notes on the paper's numbers:")
+        yield Items(tuple(map(_note, notes)))
+
+
+def _note(note: Oddity) -> str:
+    return f"[{number_of(note)}] {'' if note.is_remark else '**Contradicted by its own numbers.** '}{note.reason}"
 
 
 def _own_tables(experiment: Experiment, evidence: Evidence, images: Sequence[str]) -> Iterator[Block]:

@@ -90,49 +90,45 @@ def _mean_rows(answer: Answer, row: Row) -> Iterator[list[str]]:
 
 def differences_table(answer: Answer) -> Table:
     """Every difference: the paper's, ours, and the verdict on the paper's."""
-    difference = f"{answer.names[1]} − {answer.names[0]}"
-    has_statistics = any(row.d or row.p for row in answer.section.rows)
+    header = ("metric", "paper", "ours (95%)", f"{answer.names[1]} is", "the paper's claim")
+    return table(header, (_difference_row(answer, row) for row in answer.section.rows))
+
+
+def _difference_row(answer: Answer, row: Row) -> list[str]:
+    digits, ours = max(row.baseline.digits, row.candidate.digits), answer.comparisons.get(row.quantity)
+    return [
+        arrowed(row.quantity),
+        signed(row.candidate.value - row.baseline.value, digits),
+        "–" if ours is None else difference_text(ours, max(digits, 2) + 1),
+        NONE if ours is None else ours.verdict,
+        answer.verdict(row, "difference") or NONE,
+    ]
+
+
+def statistics_table(answer: Answer) -> Table:
+    """Effect sizes and p of every difference, the paper's where it prints them and ours."""
+    is_printed = any(row.d or row.p for row in answer.section.rows)
     header = (
         "metric",
-        f"paper: {difference}",
-        *(("paper: d (95%)", "paper: p") if has_statistics else ()),
-        "ours (95%)",
+        *(("paper: d (95%)", "paper: p") if is_printed else ()),
         "ours: d (95%)",
         "p",
         "p, Holm",
-        f"{answer.names[1]} is",
-        "the paper's claim",
     )
-    return table(header, (_difference_row(answer, row, has_statistics) for row in answer.section.rows))
+    return table(header, (_statistics_row(answer, row, is_printed) for row in answer.section.rows))
 
 
-def _difference_row(answer: Answer, row: Row, has_statistics: bool) -> list[str]:
-    digits = max(row.baseline.digits, row.candidate.digits)
-    cells = [arrowed(row.quantity), signed(row.candidate.value - row.baseline.value, digits)]
-    if has_statistics:
+def _statistics_row(answer: Answer, row: Row, is_printed: bool) -> list[str]:
+    cells = [arrowed(row.quantity)]
+    if is_printed:
         interval = f" ({row.interval[0]} to {row.interval[1]})" if row.interval else ""
         cells.append(typeset(f"{row.d}{interval}") + _marks(answer, row, "interval") if row.d else "–")
         cells.append(typeset(str(row.p)) + _marks(answer, row, "p") if row.p else "–")
-    return [*cells, *_ours(answer.comparisons.get(row.quantity), digits=max(digits, 2) + 1), _verdict(answer, row)]
-
-
-def _verdict(answer: Answer, row: Row) -> str:
-    """The verdict on the difference, and on a printed interval or p that contradicts it."""
-    verdict: str = answer.verdict(row, "difference") or NONE
-    odd = [oddity.part for oddity in answer.oddities(row) if not oddity.is_remark]
-    return f"{verdict}; its {' and '.join(odd)} contradicted by its own numbers" if odd else verdict
-
-
-def _ours(row: Comparison | None, *, digits: int) -> list[str]:
-    if row is None or row.cohens_d.normal is None:
-        return ["–"] * 5
-    low, high = row.cohens_d.normal
-    return [
-        difference_text(row, digits),
-        f"{signed(row.cohens_d.value, 2)} ({signed(low, 2)} to {signed(high, 2)})",
-        *p_texts(row),
-        row.verdict,
-    ]
+    ours = answer.comparisons.get(row.quantity)
+    if ours is None or ours.cohens_d.normal is None:
+        return [*cells, "–", "–", "–"]
+    low, high = ours.cohens_d.normal
+    return [*cells, f"{signed(ours.cohens_d.value, 2)} ({signed(low, 2)} to {signed(high, 2)})", *p_texts(ours)]
 
 
 def _marks(answer: Answer, row: Row, part: Part) -> str:
