@@ -102,10 +102,15 @@ def repeated(results: Path) -> str:
 
 def _is_of_table_1(config: Mapping[str, Any], precision: str, seeds: range) -> bool:
     base = dataclasses.replace(PAPER, precision=precision).as_dict()
-    return config["method"] in PAIR and config["seed"] in seeds and config == {
-        **base,
-        **{name: config[name] for name in ("method", "seed", "shifts")},
-    }
+    return (
+        config["method"] in PAIR
+        and config["seed"] in seeds
+        and config
+        == {
+            **base,
+            **{name: config[name] for name in ("method", "seed", "shifts")},
+        }
+    )
 
 
 def _ece(metrics: Mapping[str, Mapping[str, float]], images: str) -> float:
