@@ -52,7 +52,7 @@ def test_the_committed_document_is_what_the_committed_records_give():
 def test_the_summary_is_short_and_answers_first():
     text = (ROOT / "docs" / NAME).read_text()
     assert len(text.splitlines()) <= 150
-    assert text.splitlines()[4].startswith("**Partly.** The paper's tables claim ")
+    assert text.splitlines()[6].startswith("**Partly.** The paper's tables claim ")
     assert text.count("![") == 1
     for path in (ROOT / "docs" / PAGES).glob("*.md"):
         assert f"({PAGES}/{path.name})" in text

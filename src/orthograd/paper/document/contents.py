@@ -69,6 +69,7 @@ def _summary(evidence: Evidence, folder: str | None, *, has_post_hoc: bool = Fal
     if not begun:
         yield Words("There are no runs yet.")
         return
+    yield Heading(2, "Answer")
     yield from _answer(evidence, folder)
     if (picture := next(pictures_of(SHOWN, evidence), None)) is not None:
         yield picture
