@@ -73,7 +73,7 @@ def test_an_epoch_is_the_loop_that_one_would_write(choice):
     optimizer = torch.optim.SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay=5e-4)
     draws = Draws.of(config, METHODS["baseline"], 50, torch.Generator().manual_seed(3))
     mean = steps.epoch(draws)
-    images, targets = task.dataset.normalised(task.images), one_hot(task)
+    images, targets = task.dataset.normalized(task.images), one_hot(task)
     parts = [*draws.rows.split([2, 16, 16, 16])] if choice == "first" else [*draws.rows.split(size)]
     total = 0.0
     for part in parts:

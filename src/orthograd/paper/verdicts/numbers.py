@@ -95,7 +95,7 @@ class Answer:
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
-        """Of the quantities of the table for which every run has a number."""
+        """Comparisons by quantity, for those rows of the table for which every run has a number."""
         return {} if self.pair is None else differences_of(self.pair, [row.quantity for row in self.section.rows])
 
     def claims(self, row: Row) -> dict[Part, Claim]:
@@ -120,7 +120,7 @@ class Answer:
         return None if ours is None else verdict_on(self.claims(row)[part], ours)
 
     def oddities(self, row: Row) -> list[Oddity]:
-        """What is odd about the numbers of a row."""
+        """Remarks on odd numbers of a row."""
         return [oddity for oddity in oddities_of(self.section.name) if oddity.quantity == row.quantity]
 
     def tally(self, of: Of) -> Tally:
