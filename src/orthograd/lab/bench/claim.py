@@ -120,13 +120,20 @@ def claims_about(path: Path, *whats: str) -> Iterator[Claim]:
 
 def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, settle: Callable[[], None]) -> Row:
     """Median seconds of each contender; they take turns, so that a noisy machine affects all alike."""
+    return {name: median(values) for name, values in turns(contenders, rounds=rounds, settle=settle).items()}
+
+
+def turns(
+    contenders: Mapping[str, Callable[[], object]], *, rounds: int, settle: Callable[[], None]
+) -> dict[str, list[float]]:
+    """Seconds of each contender in each round, after one round to warm up."""
     for run in contenders.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
             seconds[name].append(elapsed(run, settle=settle))
-    return {name: median(values) for name, values in seconds.items()}
+    return seconds
 
 
 def elapsed(work: Callable[[], object], *, settle: Callable[[], None]) -> float:
