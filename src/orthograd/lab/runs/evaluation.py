@@ -1,7 +1,7 @@
 """Evaluation of predictions for a record: metrics, temperatures, reliability; for GPU runs in separate processes.
 
 Concurrent runs on a GPU end together. Threads that compute metrics slow each other down, since they share one memory
-allocator: nine on two cores took three times as long as processes (notes/LOG.md).
+allocator: nine on two cores took three times as long as processes.
 """
 
 from __future__ import annotations
