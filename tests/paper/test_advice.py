@@ -7,13 +7,13 @@ from statistics import fmean
 import pytest
 
 from orthograd.paper.studies.advice import (
-    SOURCES,
     Effect,
     Setting,
     advice,
     advice_short,
     advised,
     of_comparison,
+    of_runs,
     recommendation,
 )
 from orthograd.paper.studies.method_tables import reproduced
@@ -22,6 +22,7 @@ from orthograd.statistics import Interval, holm
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
 DOWN, ACROSS, UP = Interval(-0.3, -0.1), Interval(-0.1, 0.2), Interval(0.1, 0.3)
+SLIGHT = Interval(-0.009, -0.001)
 
 
 def effect(interval: Interval, corrected_p: float = 0.01) -> Effect:
@@ -33,6 +34,8 @@ def effect(interval: Interval, corrected_p: float = 0.01) -> Effect:
     [
         (DOWN, ACROSS, 10, 0.01, "try it"),
         (DOWN, UP, 3, 0.01, "try it"),
+        (SLIGHT, ACROSS, 50, 0.01, "little to gain: ECE lower by less than 0.01"),
+        (SLIGHT, DOWN, 50, 0.01, "weigh it: lower ECE, lower accuracy"),
         (DOWN, DOWN, 10, 0.01, "weigh it: lower ECE, lower accuracy"),
         (DOWN, ACROSS, 20, 0.06, "looks better, inconclusive at n = 20"),
         (DOWN, DOWN, 20, 0.06, "do not use"),
@@ -56,7 +59,7 @@ def test_every_recommendation_of_the_table_is_explained_on_its_page():
 def test_differences_are_candidate_minus_baseline():
     pair = reproduced(RESULTS, "resnet18", "baseline", "orthograd")
     baseline, candidate = ([run["metrics"]["clean"]["ece"] for run in runs] for runs in (pair.baseline, pair.candidate))
-    setting = SOURCES[0].read(RESULTS)
+    setting = of_runs("ResNet-18", "resnet18").read(RESULTS)
     assert setting.seeds == 20
     assert setting.ece.difference == pytest.approx(fmean(candidate) - fmean(baseline))
     assert setting.ece.difference in setting.ece.interval

@@ -9,20 +9,24 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ...calibration import CONVENTIONS
 from ...lab.comparison.formats import TITLES
 from ...lab.comparison.page.tables import typeset
-from ...statistics import Comparison, Interval, compare
+from ...statistics import compare
 from ...statistics.table import markdown_table
 from ..evidence import title_of
 from ..plan import PAIR
 from ..verdicts.claims import sections
 from ..verdicts.numbers import differences_of
+from ..verdicts.statements import POINT
+from .effect import Effect, signed
 from .method_tables import STOPS, moment, reproduced
+from .table1_sets import pooled
 
 LEVEL = 0.05
+SMALL = POINT["ece"]
+"""A difference in ECE that is too small to matter, as in the verdicts on the paper's claims."""
 FEW_SEEDS = 10
 """With fewer seeds than this, "no difference detected" is called inconclusive."""
 TABLE_1 = {
@@ -33,53 +37,6 @@ TABLE_1 = {
     "clean.max_logit": "",
 }
 """Rows of the paper's table 1 in README, each with an arrow for its good direction."""
-
-
-@dataclass(frozen=True)
-class Effect:
-    """The mean paired difference ⊥Grad − baseline of one metric, its 95% interval and its p.
-
-    ``corrected_p`` has Holm's correction over the metrics of a comparison.
-    """
-
-    difference: float
-    interval: Interval
-    p: float
-    corrected_p: float
-
-    @classmethod
-    def of(cls, row: Comparison) -> Effect:
-        """The effect that a comparison measured.
-
-        >>> round(Effect.of(compare([0.2, 0.3], [0.1, 0.1])).difference, 3)
-        -0.15
-        """
-        corrected_p = row.p if row.corrected_p is None else row.corrected_p
-        return cls(row.difference, row.interval, row.p, corrected_p)
-
-    @classmethod
-    def recorded(cls, row: dict[str, Any]) -> Effect:
-        """The effect in a row of the record of `orthograd compare`."""
-        return cls(row["difference"], Interval(*row["interval"]), row["p"], row["corrected_p"])
-
-    @property
-    def is_above_zero(self) -> bool:
-        """True if the whole interval is above zero."""
-        return self.interval.low > 0
-
-    @property
-    def is_below_zero(self) -> bool:
-        """True if the whole interval is below zero."""
-        return self.interval.high < 0
-
-    def text(self, digits: int) -> str:
-        """The difference and its interval.
-
-        >>> Effect(-0.0324, Interval(-0.0429, -0.0219), 0.0001, 0.0005).text(3)
-        '−0.032 (−0.043 to −0.022)'
-        """
-        difference, low, high = (_signed(value, digits) for value in (self.difference, *self.interval))
-        return typeset(f"{difference} ({low} to {high})")
 
 
 @dataclass(frozen=True)
@@ -97,6 +54,7 @@ def recommendation(setting: Setting) -> str:
 
     Advice to use ⊥Grad needs a corrected p below 0.05. A warning needs less: a 95% interval on the wrong side of zero.
 
+    >>> from orthograd.statistics import Interval
     >>> ece, accuracy = Effect(-0.02, Interval(-0.03, -0.01), 0.001, 0.01), Effect(0.1, Interval(-0.5, 0.7), 0.7, 1.0)
     >>> recommendation(Setting("", 10, ece, accuracy))
     'try it'
@@ -104,6 +62,8 @@ def recommendation(setting: Setting) -> str:
     if setting.ece.is_above_zero:
         return "do not use"
     if setting.ece.is_below_zero and setting.ece.corrected_p < LEVEL:
+        if setting.ece.interval.low > -SMALL and not setting.accuracy.is_below_zero:
+            return f"little to gain: ECE lower by less than {SMALL:g}"
         return "weigh it: lower ECE, lower accuracy" if setting.accuracy.is_below_zero else "try it"
     if setting.accuracy.is_below_zero:
         return "do not use"
@@ -140,6 +100,17 @@ def of_runs(
     return Source(read, readme)
 
 
+def of_sets(title: str, *, images: str = "clean", readme: bool = False) -> Source:
+    """A row from all sets of runs of table 1, pooled by seed."""
+
+    def read(results: Path) -> Setting:
+        pair = pooled(results)
+        ece, accuracy = (Effect.of(pair.tables[images][metric]) for metric in ("ece", "top1_accuracy"))
+        return Setting(title, len(pair.seeds), ece, accuracy)
+
+    return Source(read, readme)
+
+
 def of_comparison(title: str, name: str, images: str, *, readme: bool = False) -> Source:
     """A row from a record of `orthograd compare` on digits."""
 
@@ -170,9 +141,9 @@ def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Sourc
 
 
 SOURCES = (
-    of_runs("ResNet-18, few labels, clean images", "resnet18", readme=True),
+    of_sets("ResNet-18, few labels, clean images", readme=True),
     of_runs("ResNet-18, few labels, corrupted images", "resnet18", images="shifted", readme=True),
-    of_runs("ResNet-18, few labels, after temperature scaling", "resnet18", images="temperature-scaled", readme=True),
+    of_sets("ResNet-18, few labels, after temperature scaling", images="temperature-scaled", readme=True),
     of_runs("ResNet-18, few labels, 1000 epochs", "resnet18_1000_epochs", readme=True),
     of_runs("ResNet-18, few labels, small last batch dropped", "resnet18_drop"),
     of_runs("ResNet-18, all 50,000 labels", "resnet18_all_labels", readme=True),
@@ -227,7 +198,7 @@ def table1(results: Path) -> str:
         if theirs.quantity in TABLE_1:
             digits, ours = theirs.baseline.digits, differences[theirs.quantity]
             effect = Effect.of(ours).text(digits)
-            paper = typeset(_signed(theirs.candidate.value - theirs.baseline.value, digits))
+            paper = typeset(signed(theirs.candidate.value - theirs.baseline.value, digits))
             means = (f"{mean:.{digits}f}" for mean in (ours.baseline.mean, ours.candidate.mean))
             name = f"{title_of(theirs.quantity)}{TABLE_1[theirs.quantity]}"
             rows.append([name, *means, effect, typeset(f"{ours.corrected_p:.2g}"), paper])
@@ -262,9 +233,3 @@ def _table(rows: Iterator[tuple[Setting, str]]) -> str:
     return markdown_table(
         header, ([each.title, str(each.seeds), each.ece.text(3), each.accuracy.text(2), words] for each, words in rows)
     )
-
-
-def _signed(value: float, digits: int) -> str:
-    """A number with its sign, except where it rounds to zero."""
-    text = f"{value:+.{digits}f}"
-    return text if float(text) else text[1:]

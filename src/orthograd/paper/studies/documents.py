@@ -6,15 +6,11 @@ Only the text between the marks of a table is replaced. `orthograd.paper.documen
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 import torch
-from scipy.stats import ttest_rel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...calibration import CONVENTIONS
@@ -24,8 +20,7 @@ from ...lab.jobs.bundles import read_bundles
 from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
 from ..evidence import shares
-from ..plan import PAIR, PAPER
-from . import advice, last_batch, method_tables
+from . import advice, last_batch, method_tables, table1_sets
 from .method_figure import method_figure
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
@@ -38,16 +33,6 @@ TABLE_1 = (
     ("bf16", "clean and corrupted", "table1-bf16", None),
 )
 """Runs of the paper's recipe: precision, test images, folder of records, and target in minutes."""
-REPEATED = (
-    ("tf32", "cuDNN's", ("reproduction",), range(20)),
-    ("tf32", "our own", ("table1-tf32-corrupted",), range(20)),
-    ("bf16", "cuDNN's", ("reproduction",), range(20)),
-    ("bf16", "our own", ("table1-bf16",), range(20)),
-    ("bf16", "our own", ("more-seeds-bf16",), range(20, 35)),
-    ("bf16", "our own", ("table1-bf16", "more-seeds-bf16"), range(35)),
-    ("bf16", "our own", ("reproduction",), range(100, 120)),
-)
-"""Sets of runs of table 1: precision, convolution kernels, folders of records, and seeds."""
 
 
 def conventions(_results: Path) -> str:
@@ -84,39 +69,6 @@ def whole(results: Path) -> str:
     return markdown_table(["precision", "evaluated on", *columns], rows)
 
 
-def repeated(results: Path) -> str:
-    """ECE of SGD and ⊥Grad in each set of runs, which differ in kernels or seeds."""
-    rows = []
-    for precision, whose, folders, seeds in REPEATED:
-        records = (record for each in folders for record in read_bundles(results / each).values())
-        ours = [record for record in records if _is_of_table_1(record["config"], precision, seeds)]
-        runs = {(record["config"]["method"], record["config"]["seed"]): record["metrics"] for record in ours}
-        for images in ("clean", "corrupted"):
-            if images == "clean" or all(len(metrics) > 1 for metrics in runs.values()):
-                sgd, own = ([_ece(runs[method, seed], images) for seed in seeds] for method in PAIR)
-                names = f"{precision}, {whose}", f"{seeds[0]} to {seeds[-1]}", images
-                p = ttest_rel(sgd, own).pvalue
-                rows.append([*names, f"{fmean(sgd):.4f}", f"{fmean(own):.4f}", f"{p:.2g}"])
-    return markdown_table(["convolutions", "seeds", "images", "ECE ↓, SGD", "ECE ↓, ⊥Grad", "p, not corrected"], rows)
-
-
-def _is_of_table_1(config: Mapping[str, Any], precision: str, seeds: range) -> bool:
-    base = dataclasses.replace(PAPER, precision=precision).as_dict()
-    return (
-        config["method"] in PAIR
-        and config["seed"] in seeds
-        and config
-        == {
-            **base,
-            **{name: config[name] for name in ("method", "seed", "shifts")},
-        }
-    )
-
-
-def _ece(metrics: Mapping[str, Mapping[str, float]], images: str) -> float:
-    return fmean(values["ece"] for name, values in metrics.items() if (name == "clean") == (images == "clean"))
-
-
 def floors(_results: Path) -> str:
     """The least time of table 1 on a GPU that only does its matrix products."""
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
@@ -135,7 +87,7 @@ def floors(_results: Path) -> str:
 Maker = Callable[[Path], str]
 DOCUMENTS: dict[str, Sequence[Maker]] = {
     "README.md": (advice.advice_short, advice.table1, document.costs),
-    "docs/should-i-use-it.md": (advice.advice, advice.comparisons),
+    "docs/should-i-use-it.md": (advice.advice, table1_sets.table1_sets, advice.comparisons),
     "docs/last-batch.md": (last_batch.last_batch, last_batch.last_batch_predictions),
     "docs/method.md": (
         method_tables.expected,
@@ -158,7 +110,6 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
     ),
     "notes/performance.md": (
         whole,
-        repeated,
         floors,
         training_tables.speeds,
         training_tables.concurrent_runs,

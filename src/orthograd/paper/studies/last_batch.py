@@ -15,7 +15,7 @@ from ...lab.comparison.pair import MethodPair
 from ...statistics import Comparison, compare
 from ...statistics.table import markdown_table
 from ..plan import PAIR
-from .advice import Effect
+from .effect import Effect
 from .method_tables import reproduced
 
 METRICS = ("top1_accuracy", "loss", "ece", "brier", "aurc")

@@ -1,0 +1,76 @@
+"""All sets of runs of table 1 pooled by seed, and the last batch kept and dropped: recomputed by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from orthograd.lab.jobs.bundles import read_bundle
+from orthograd.paper.studies import last_batch
+from orthograd.paper.studies.table1_sets import SETS, pairs, pooled
+
+RESULTS = Path(__file__).parents[2] / "docs/results"
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return [pair for _, pair in pairs(RESULTS)]
+
+
+def by_seed(records, metric):
+    return {record["config"]["seed"]: record["metrics"]["clean"][metric] for record in records}
+
+
+def test_every_set_has_all_of_its_seeds_and_no_other(sets):
+    assert [pair.seeds for pair in sets] == [list(seeds) for *_, seeds in SETS]
+
+
+@pytest.mark.parametrize("metric", ["ece", "loss", "top1_accuracy"])
+def test_the_unit_is_the_seed(sets, metric):
+    values: dict[int, list[float]] = {}
+    for pair in sets:
+        sgd, own = by_seed(pair.baseline, metric), by_seed(pair.candidate, metric)
+        for seed in pair.seeds:
+            values.setdefault(seed, []).append(own[seed] - sgd[seed])
+    assert sorted(map(len, values.values())) == [1] * 35 + [4] * 20
+    means = [fmean(each) for each in values.values()]
+    row = pooled(RESULTS).tables["clean"][metric]
+    assert row.baseline.n == len(means) == 55
+    assert row.difference == pytest.approx(fmean(means), rel=1e-9)
+    assert row.p == pytest.approx(stats.ttest_1samp(means, 0).pvalue, rel=1e-6)
+    half = stats.t.ppf(0.975, 54) * np.std(means, ddof=1) / math.sqrt(55)
+    assert [*row.interval] == pytest.approx([fmean(means) - half, fmean(means) + half], rel=1e-6)
+
+
+def test_the_change_by_the_last_batch_is_a_difference_of_differences():
+    loss = {}
+    for choice in ("keep", "drop"):
+        runs = {
+            method: by_seed(read_bundle(RESULTS / f"reproduction/resnet18_{choice}-{method}.json"), "loss")
+            for method in ("baseline", "orthograd")
+        }
+        assert sorted(runs["baseline"]) == sorted(runs["orthograd"]) == list(range(100, 120))
+        loss[choice] = {seed: runs["orthograd"][seed] - runs["baseline"][seed] for seed in runs["baseline"]}
+    changes = [loss["drop"][seed] - loss["keep"][seed] for seed in range(100, 120)]
+    change = last_batch._metric(last_batch.crossed(RESULTS), "clean", "loss").interaction
+    assert change.difference == pytest.approx(fmean(changes), rel=1e-9)
+    assert change.p == pytest.approx(stats.ttest_1samp(changes, 0).pvalue, rel=1e-6)
+
+
+def test_runs_of_the_two_settings_share_images_and_initial_weights():
+    fingerprints = {
+        choice: read_bundle(RESULTS / f"reproduction/resnet18_{choice}-baseline.json")[0]["fingerprint"]
+        for choice in ("keep", "drop")
+    }
+    assert fingerprints["keep"] == fingerprints["drop"]
+
+
+def test_a_prediction_can_be_wrong():
+    outcomes = [outcome for *_, outcome in last_batch._predictions(RESULTS)]
+    assert any(outcome.startswith("wrong") for outcome in outcomes)
+    assert any(outcome == "right" for outcome in outcomes)
