@@ -77,7 +77,7 @@ def dying_at(line, act):
     left = [line]
 
     def trace(frame, event, argument):
-        if not frame.f_code.co_filename.endswith(("files.py", "run_folder.py", "record.py")):
+        if not frame.f_code.co_filename.endswith(("files.py", "store.py", "record.py")):
             return None
         left[0] -= event == "line"
         if left[0] < 0:
