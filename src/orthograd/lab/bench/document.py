@@ -74,7 +74,10 @@ def loop_costs(results: Path) -> str:
         for claim in claims:
             key, alone = claim.key, claim.others[PLAIN_STEP]
             what = f"{key.model}, {key.setting}, {key.precision}", OPTIMIZERS.get(key.optimizer, key.optimizer)
-            rows.append([machine, *what, f"{alone:.3g}", f"{alone * (claim.value - 1):+.2g}", f"{claim.value:.2f}"])
+            added = f"{alone * (claim.value - 1):+.2g}".replace("-", "−")
+            rows.append(
+                [machine, *what, f"{alone:,.0f}" if alone >= 100 else f"{alone:.3g}", added, f"{claim.value:.2f}"]
+            )
     header = ["machine", "network", "optimizer", "ms a step without ⊥Grad", "ms added", "with / without"]
     return markdown_table(header, rows) + _sources(results, MACHINES, TRAINING_STEP) if rows else ""
 
