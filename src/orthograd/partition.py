@@ -62,10 +62,12 @@ class Partition:
         """The parameters to project, recomputed only if a group or one of its parameters changed."""
         groups = list(groups)
         members = [parameter for group in groups for parameter in group["params"]]
-        # The type of a lazy parameter changes when it is initialized.
+        # The type of a lazy parameter changes when it is initialized. Compared at every step, so it must be cheap.
         signature = (
             [(len(group["params"]), repr(group.get("orthogonal"))) for group in groups],
-            [(id(parameter), parameter.requires_grad, type(parameter)) for parameter in members],
+            list(map(id, members)),
+            list(map(type, members)),
+            [parameter.requires_grad for parameter in members],
         )
         if signature != self._signature:
             self._segments = self._divided(groups)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 import torch
@@ -21,14 +22,28 @@ from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of,
 REMEMBERED = 8
 CPU = torch.device("cpu")
 Columns = tuple[list[Tensor | None], list[Tensor]]
-Addresses = tuple[list[int], list[int], list[Any], list[int], list[int]]
+
+
+class Addresses(NamedTuple):
+    """The key of a memory layout on a CUDA device."""
+
+    gradients: list[int]
+    """Without those of parameters that have no gradient."""
+    has_gradient: list[bool]
+    strides: list[Any]
+    """Of the gradients; True for each of them if all are contiguous."""
+    weights: list[int]
+    sizes: list[int]
+    """Of the weights: after `parameter.data = parameter.data[:n]` the address is the same."""
+    lengths: list[int]
+    """Of the segments."""
 
 
 class Known(NamedTuple):
     """Addresses of tensors, the dtypes of their gradients, and the plans made for them."""
 
     addresses: Addresses
-    dtypes: list[torch.dtype | None]
+    dtypes: list[torch.dtype]
     plans: list[Plan]
 
 
@@ -51,8 +66,8 @@ class Projector:
         """Project each gradient in place."""
 
         def columns() -> Columns:
-            pairs = [pair for segment in segments for pair in segment]
-            return [pair.gradient for pair in pairs], [pair.weight for pair in pairs]
+            gradients, weights = zip(*chain.from_iterable(segments), strict=True)
+            return list(gradients), list(weights)
 
         self._project_(segments[0][0].weight if segments else None, segments, columns, lambda: segments)
 
@@ -64,7 +79,7 @@ class Projector:
         """
 
         def columns() -> Columns:
-            parameters = [parameter for segment in segments for parameter in segment]
+            parameters = list(chain.from_iterable(segments))
             return [parameter.grad for parameter in parameters], parameters
 
         self._project_(segments[0][0] if segments else None, segments, columns, ready)
@@ -100,11 +115,7 @@ class Projector:
 
     def _known(self, addresses: Addresses | None) -> list[Plan] | None:
         """The plans of an earlier step with the same addresses; None if there was none."""
-        if addresses is not None:
-            for known in reversed(self._remembered):
-                if known.addresses == addresses:
-                    return known.plans
-        return None
+        return next((known.plans for known in reversed(self._remembered) if known.addresses == addresses), None)
 
     def _moved(self, addresses: Addresses | None, gradients: Sequence[Tensor | None]) -> list[Plan] | None:
         """The last plans, updated for gradients that have moved; None if anything else changed."""
@@ -113,8 +124,8 @@ class Projector:
         last, dtypes, plans = self._remembered[-1]
         if last[1:] != addresses[1:] or dtypes != _dtypes(gradients) or not all(map(_is_plain, gradients)):
             return None
-        moves = dict(zip(last[0], addresses[0], strict=True))
-        if [moves[old] for old in last[0]] != addresses[0]:  # some shared an address, as empty tensors do
+        moves = dict(zip(last.gradients, addresses.gradients, strict=True))
+        if [moves[old] for old in last.gradients] != addresses.gradients:  # some shared an address, as empty tensors do
             return None
         moved = [plan for each in plans if (plan := each.moved(moves)) is not None]
         if len(moved) < len(plans):
@@ -225,8 +236,8 @@ def _is_repeatable(plans: Sequence[Plan], segments: Sequence[Segment]) -> bool:
     return all(_is_plain(g) for pairs in segments for g, _ in pairs) and all(plan.holds_addresses for plan in plans)
 
 
-def _dtypes(gradients: Sequence[Tensor | None]) -> list[torch.dtype | None]:
-    return [None if gradient is None else gradient.dtype for gradient in gradients]
+def _dtypes(gradients: Sequence[Tensor | None]) -> list[torch.dtype]:
+    return [gradient.dtype for gradient in gradients if gradient is not None]
 
 
 def _is_plain(gradient: Tensor | None) -> bool:
@@ -237,14 +248,21 @@ def _is_plain(gradient: Tensor | None) -> bool:
 def _addresses(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:
     """The key of a memory layout on a CUDA device; None for tensors without an address.
 
-    Computed at every step, so it holds only what can change between steps.
+    Computed at every step, where it is most of the host's work: so it holds only what can change between steps, and
+    loops in C.
     """
+    has_gradient = [gradient is not None for gradient in gradients]
+    present = gradients if all(has_gradient) else list(compress(gradients, has_gradient))
     try:
-        return (
-            [0 if g is None else g.data_ptr() for g in gradients],
-            [w.data_ptr() for w in weights],
-            [g is None or g.is_contiguous() or g.stride() for g in gradients],
-            list(map(Tensor.numel, weights)),  # `parameter.data = parameter.data[:n]` stays where it is
+        strides: list[Any] = list(map(Tensor.is_contiguous, present))  # type: ignore[arg-type]
+        if not all(strides):
+            strides = list(map(Tensor.stride, present))  # type: ignore[arg-type]
+        return Addresses(
+            list(map(Tensor.data_ptr, present)),  # type: ignore[arg-type]
+            has_gradient,
+            strides,
+            list(map(Tensor.data_ptr, weights)),
+            list(map(Tensor.numel, weights)),
             lengths,
         )
     except RuntimeError:  # sparse or sharded tensors have no address
