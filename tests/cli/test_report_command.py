@@ -49,11 +49,17 @@ def methods(folder):
     return Method(store, "baseline"), Method(store, "orthograd")
 
 
-@pytest.mark.parametrize("images", ["clean", "shifted", "temperature-scaled"])
+STARTS = {
+    "clean": "Clean test images.",
+    "shifted": "Corrupted test images:",
+    "temperature-scaled": "Clean test images after",
+    "shifted-temperature-scaled": "Corrupted test images after",
+}
+
+
+@pytest.mark.parametrize("images", STARTS)
 def test_every_number_of_the_tables(root, methods, images):
-    start = {"clean": "Clean test images.", "shifted": "Corrupted", "temperature-scaled": "Clean test images after"}[
-        images
-    ]
+    start = STARTS[images]
     (rows,) = [rows for caption, rows in tables(root).items() if rows[0][-1] == "verdict" and caption.startswith(start)]
     assert rows[0] == [
         *("metric", "SGD", "⊥Grad", "⊥Grad − SGD (95% interval)"),

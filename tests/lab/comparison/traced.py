@@ -18,7 +18,12 @@ class Method:
             (r for r in store.runs() if r["config"]["method"] == name), key=lambda record: record["config"]["seed"]
         )
         self.losses = np.array([record["losses"] for record in records])
-        self.sets, self.scaled, self.curves = [], [], {"clean": [], "after_temperature": [], "shifted": []}
+        self.sets, self.scaled, self.scaled_sets, self.curves = (
+            [],
+            [],
+            [],
+            {"clean": [], "after_temperature": [], "shifted": []},
+        )
         for record in records:
             tensors = store.get(record["config"]).read_tensors("predictions")
             self._add(record, {name: tensor.double().numpy() for name, tensor in tensors.items()})
@@ -31,6 +36,14 @@ class Method:
         assert degree == pytest.approx(oracle.temperature(held_out, tensors["labels.held_out"].astype(int)), rel=1e-4)
         scaled = logits["clean"] / degree
         self.sets.append({name: oracle.metrics(value, labels) for name, value in logits.items()})
+        self.scaled_sets.append(
+            {
+                name: oracle.metrics(value / degree, labels)
+                | {"smooth_ece": record["after_temperature"]["shifted"][name]["smooth_ece"]}
+                for name, value in logits.items()
+                if name != "clean"
+            }
+        )
         self.scaled.append(
             oracle.metrics(scaled, labels) | {"smooth_ece": smooth(record["after_temperature"], scaled, labels)}
         )
@@ -45,6 +58,8 @@ class Method:
     def values(self, images, metric):
         if images == "temperature-scaled":
             return [run[metric] for run in self.scaled]
+        if images == "shifted-temperature-scaled":
+            return [np.mean([found[metric] for found in run.values()]) for run in self.scaled_sets]
         if images == "clean":
             return [run["clean"][metric] for run in self.sets]
         return [np.mean([found[metric] for name, found in run.items() if name != "clean"]) for run in self.sets]

@@ -12,7 +12,9 @@ import time
 
 import pytest
 import torch
+from torch.nn import functional
 
+from orthograd import calibration
 from orthograd.lab.jobs import files
 from orthograd.lab.runs import evaluation
 from orthograd.lab.runs.evaluation import Helpers, evaluation_by
@@ -106,3 +108,13 @@ def _lives(pid):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_shifted_images_are_evaluated_after_the_temperature_of_clean_ones(predictions):
+    scaled = evaluation.evaluation(predictions)["after_temperature"]
+    fit = calibration.fit_temperatures(predictions["logits.held_out"][None], predictions["labels.held_out"])[0]
+    fog = predictions["logits.fog.1"].double() / fit.temperature
+    expected = functional.cross_entropy(fog, predictions["labels"])
+    assert list(scaled["shifted"]) == ["fog.1"]
+    assert scaled["shifted"]["fog.1"]["loss"] == pytest.approx(float(expected), rel=1e-12)
+    assert scaled["shifted"]["fog.1"]["loss"] != evaluation.evaluation(predictions)["metrics"]["fog.1"]["loss"]

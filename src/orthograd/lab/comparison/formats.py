@@ -30,6 +30,7 @@ IMAGES = {
     "clean": "clean test images",
     "shifted": "corrupted test images",
     "temperature-scaled": "clean test images after temperature scaling",
+    "shifted-temperature-scaled": "corrupted test images after temperature scaling",
 }
 """Titles of the image sets of a comparison's tables."""
 

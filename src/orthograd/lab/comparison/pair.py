@@ -10,7 +10,16 @@ from ...calibration import CONVENTIONS
 from ...statistics import Comparison, ComparisonTable, compare_table
 from ..jobs.record import difference, fingerprint_of
 from .formats import TITLES
-from .records import Metrics, Record, after_temperature, clean, image_sets, is_number, shifted
+from .records import (
+    Metrics,
+    Record,
+    after_temperature,
+    clean,
+    image_sets,
+    is_number,
+    shifted,
+    shifted_after_temperature,
+)
 
 MARGINS = {"top1_accuracy": 1.0}
 """Equivalence margins, fixed before the runs: one point of accuracy."""
@@ -69,12 +78,14 @@ class MethodPair:
 
     @cached_property
     def tables(self) -> dict[str, ComparisonTable]:
-        """Tables by image set: clean, shifted (mean over corruptions and severities), temperature-scaled (clean)."""
+        """Tables by image set: clean, shifted (mean over corruptions and severities), each also temperature-scaled."""
         tables = {"clean": self._table(clean)}
         if self.is_shifted:
             tables["shifted"] = self._table(shifted)
         if self.is_scaled:
             tables["temperature-scaled"] = self._table(after_temperature)
+        if all(map(shifted_after_temperature, self.records)):
+            tables["shifted-temperature-scaled"] = self._table(shifted_after_temperature)
         return tables
 
     def _table(self, metrics_of: Callable[[Record], Metrics]) -> ComparisonTable:

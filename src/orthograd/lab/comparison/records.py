@@ -111,6 +111,12 @@ def shifted(record: Record) -> Metrics:
     return {name: mean_over_shifts(record, name) for name in record["metrics"][image_sets(record)[0]]}
 
 
+def shifted_after_temperature(record: Record) -> Metrics:
+    """`shifted` after temperature scaling; empty in records of versions that did not evaluate it."""
+    sets = list((record["after_temperature"] or {}).get("shifted", {}).values())
+    return {name: _mean(each[name] for each in sets) for name in (sets[0] if sets else ())}
+
+
 def mean_over_shifts(record: Record, metric: str) -> float | None:
     """A metric averaged over all corruptions and severities; None without any, or where a value is not a number."""
     return _mean(record["metrics"][name][metric] for name in image_sets(record))

@@ -128,18 +128,26 @@ def serve(requests: IO[str], results: IO[str]) -> None:
 def metrics_of(predictions: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
     """All metrics of clean test images, and the main ones for each shift and severity."""
     return {
-        images: calibration.evaluate(
-            logits, predictions["labels"], bins=BINS, metrics=calibration.ALL if images == "clean" else MAIN
-        ).as_dict()["metrics"]
+        images: _metrics(logits, predictions["labels"], calibration.ALL if images == "clean" else MAIN)
         for images, logits in _tested(predictions).items()
     }
 
 
 def after_temperature(predictions: dict[str, Tensor]) -> dict[str, Any] | None:
-    """Metrics of clean test images after temperature scaling on held-out images; None without these."""
+    """Metrics after temperature scaling on held-out clean images, for test images with and without shifts.
+
+    None if there are no held-out images.
+    """
     if "logits.held_out" not in predictions:
         return None
-    return _scaled(predictions, "logits.held_out", "labels.held_out", calibration.ALL)
+    scaled = _scaled(predictions, "logits.held_out", "labels.held_out", calibration.ALL)
+    shifted = {images: logits for images, logits in _tested(predictions).items() if images != "clean"}
+    return scaled | {
+        "shifted": {
+            images: _metrics(logits.double() / scaled["temperature"], predictions["labels"], MAIN)
+            for images, logits in shifted.items()
+        }
+    }
 
 
 def after_temperature_on_test(predictions: dict[str, Tensor]) -> dict[str, Any]:
@@ -150,12 +158,16 @@ def after_temperature_on_test(predictions: dict[str, Tensor]) -> dict[str, Any]:
 def _scaled(predictions: dict[str, Tensor], logits: str, labels: str, metrics: Sequence[str]) -> dict[str, Any]:
     fit: TemperatureFit = calibration.fit_temperatures(predictions[logits][None], predictions[labels])[0]
     scaled = predictions["logits.clean"].double() / fit.temperature
-    result = calibration.evaluate(scaled, predictions["labels"], bins=BINS, metrics=metrics)
     return {
         "temperature": float(fit.temperature),
         "certificate": str(fit),
-        "metrics": result.as_dict()["metrics"],
+        "metrics": _metrics(scaled, predictions["labels"], metrics),
     }
+
+
+def _metrics(logits: Tensor, labels: Tensor, metrics: Sequence[str]) -> dict[str, Any]:
+    result: dict[str, Any] = calibration.evaluate(logits, labels, bins=BINS, metrics=metrics).as_dict()["metrics"]
+    return result
 
 
 def reliability(predictions: dict[str, Tensor], temperature: float | None) -> dict[str, dict[str, Any] | None]:

@@ -18,6 +18,7 @@ IMAGES = {
     "clean": "On clean test images",
     "shifted": "On corrupted test images",
     "temperature-scaled": "On clean test images after temperature scaling",
+    "shifted-temperature-scaled": "On corrupted test images after temperature scaling",
 }
 CALIBRATED = {
     "better": "better calibrated",

@@ -191,6 +191,8 @@ def _image_sets(record: Record) -> Iterator[tuple[str, Any]]:
     yield from ((name, record["metrics"][name]) for name in ("clean", *image_sets(record)))
     if record["after_temperature"] is not None:
         yield "clean.after_temperature", record["after_temperature"]["metrics"]
+        for name, metrics in record["after_temperature"].get("shifted", {}).items():
+            yield f"{name}.after_temperature", metrics
 
 
 def _run(record: Record) -> list[str]:

@@ -14,6 +14,7 @@ CAPTIONS = {
     "clean": "Clean test images",
     "shifted": "Corrupted test images: mean over all corruptions and severities",
     "temperature-scaled": "Clean test images after temperature scaling, fitted on held-out images",
+    "shifted-temperature-scaled": "Corrupted test images after temperature scaling, fitted on held-out clean images",
 }
 SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "inconclusive": "?", "lower": "↓", "higher": "↑"}
 
