@@ -27,7 +27,19 @@ SETTINGS = {
     "resnet18_all_labels": dataclasses.replace(LIGHT, labels_per_class=0),
     "resnet18_float32": dataclasses.replace(PAPER, precision="float32", shifts="none"),
     "resnet18_bf16": LIGHT,
+    # AdamW's decay a step, learning rate × weight decay, equal to SGD's with momentum: 0.01 · 0.0005 / (1 − 0.9).
+    "resnet18_adamw_matched": dataclasses.replace(LIGHT, optimizer="adamw", learning_rate=0.001, weight_decay=0.05),
     **{f"resnet18_{choice}": dataclasses.replace(LIGHT, last_batch=choice) for choice in CHOICES["last_batch"]},
+    # 4,800 images fill all batches; 4,810 leave a last batch of 10.
+    **{
+        f"resnet18_batch{size}_{10 * labels}": dataclasses.replace(LIGHT, batch_size=size, labels_per_class=labels)
+        for size in (50, 64, 100)
+        for labels in (480, 481)
+    },
+}
+SETTINGS |= {
+    f"{name}_drop": dataclasses.replace(SETTINGS[name], last_batch="drop")
+    for name in ("wide_resnet28_10", "resnet50", "resnet18_adamw", "resnet18_all_labels", "resnet18_1000_epochs")
 }
 """By the names in the file names of records."""
 
@@ -317,6 +329,69 @@ EXPERIMENTS = {
                     10,
                 ),
             )
+        ),
+        *(
+            Experiment(
+                f"batch{size}_{images}",
+                f"Batches of {size}, {images[0]},{images[1:]} images",
+                "Does ⊥Grad's effect depend on the batch size, or on a last batch of 10 images?",
+                f"resnet18_batch{size}_{images}",
+                10,
+                first_seed=100,
+            )
+            for size in (50, 64, 100)
+            for images in ("4800", "4810")
+        ),
+        *(
+            Experiment(
+                f"{name}_drop", f"{title}, last batch dropped", "Does dropping the last batch matter here?", setting, n
+            )
+            for name, title, setting, n in (
+                ("adamw", "AdamW", "resnet18_adamw_drop", 10),
+                ("resnet50", "ResNet-50", "resnet50_drop", 10),
+                ("wideresnet", "WideResNet-28-10", "wide_resnet28_10_drop", 5),
+                ("full_data", "All 50,000 labels", "resnet18_all_labels_drop", 5),
+                ("extended", "1000 epochs", "resnet18_1000_epochs_drop", 5),
+            )
+        ),
+        Experiment(
+            "adamw_matched",
+            "AdamW with SGD's decay",
+            "Do the logits fall when AdamW decays weights as fast as SGD does? Its usual decay is a fifth of that.",
+            "resnet18_adamw_matched",
+            10,
+        ),
+        Experiment(
+            "head_weight",
+            "The weight of the last layer only",
+            "How much of the effect remains when ⊥Grad acts on the last layer's weight, without its bias?",
+            "resnet18_bf16",
+            10,
+            (*PAIR, "orthograd_head_weight"),
+        ),
+        Experiment(
+            "limited_growth",
+            "Limited growth",
+            "Is it enough to limit the radial gradient, so that it can cancel weight decay and not outgrow it?",
+            "resnet18_bf16",
+            10,
+            (*PAIR, "limited_growth"),
+        ),
+        Experiment(
+            "limited_growth_all_labels",
+            "Limited growth, all labels",
+            "Does limited growth avoid ⊥Grad's underconfidence on all labels?",
+            "resnet18_all_labels",
+            5,
+            (*PAIR, "limited_growth"),
+        ),
+        Experiment(
+            "resnet50_late",
+            "ResNet-50, ⊥Grad after some epochs",
+            "Does ⊥Grad harm ResNet-50 in the first epochs only?",
+            "resnet50",
+            5,
+            (*PAIR, "orthograd_after_5", "orthograd_after_10"),
         ),
     )
 }

@@ -12,8 +12,11 @@ import torch
 from orthograd.lab.networks import MODELS
 from orthograd.lab.training.config import Config
 from orthograd.lab.training.layers import parameters_of
+from orthograd.lab.training.loop import train
 from orthograd.lab.training.methods import LAYER_TYPES, METHODS, SELECTIONS, Method
-from orthograd.lab.training.steps import loss, optimizer_of
+from orthograd.lab.training.steps import limit_growth_, loss, optimizer_of
+from orthograd.lab.training.task import Task
+from tests.lab.training.test_training import Memory, weights
 
 
 def test_methods_can_be_read_without_torch():
@@ -32,6 +35,38 @@ def test_only_is_a_layer_type_of_a_method_with_orthograd():
 def test_what_decays_is_a_layer_type():
     with pytest.raises(ValueError, match="expected decayed among head"):
         Method("", "", decayed="tail")
+
+
+def test_only_orthograd_starts_later():
+    with pytest.raises(ValueError, match="expected a start of 0"):
+        Method("", "", start=5)
+
+
+def test_a_later_start_is_the_baseline_until_then_and_resumes_with_the_same_bits():
+    later = Config(epochs=8, model="cnn_batchnorm", method="orthograd_after_5")
+    task = Task.of(later)
+    whole, plain = train(later, task), train(dataclasses.replace(later, method="baseline"), task)
+    assert whole.losses[:5] == plain.losses[:5]
+    assert whole.losses[5:] != plain.losses[5:]
+    for crash_at in (3, 6):
+        memory = Memory(crash_at=crash_at)
+        with pytest.raises(KeyboardInterrupt):
+            train(later, task, keeper=memory)
+        assert torch.equal(weights(train(later, task, keeper=memory)), weights(whole))
+
+
+@pytest.mark.parametrize(("radial", "expected"), [(-3.0, -0.5), (-0.4, -0.4), (2.0, 2.0)])
+def test_limited_growth_keeps_what_cancels_decay(radial, expected):
+    weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    empty = torch.nn.Parameter(torch.zeros(2))
+    across = torch.tensor([-4.0, 3.0])
+    weight.grad, empty.grad = radial * weight.detach() + across, torch.ones(2)
+    optimizer = torch.optim.SGD([weight, empty], lr=0.1, weight_decay=0.5)
+    limit_growth_(optimizer)
+    torch.testing.assert_close(weight.grad, expected * weight.detach() + across)
+    assert torch.equal(empty.grad, torch.ones(2))
+    with pytest.raises(ValueError, match="expected optimizer sgd for the method limited_growth, got adamw"):
+        optimizer_of(Config(method="limited_growth", optimizer="adamw"), MODELS["cnn"]((1, 8, 8), 10))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

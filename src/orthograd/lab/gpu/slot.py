@@ -24,7 +24,7 @@ from ..training.batches import Draws, byte_table, in_one_launch, prepared
 from ..training.config import Config
 from ..training.layers import confined_to
 from ..training.methods import method_named
-from ..training.steps import one_hot, optimizer_of, rate_of, share_of, statistics_for
+from ..training.steps import one_hot, optimizer_of, rate_of, share_of, start_orthograd, statistics_for
 from ..training.task import Task, initial_model
 from .compilation import forward_and_loss
 from .fused_sgd import FusedSGD
@@ -51,7 +51,8 @@ class Slot:
         self._dtype = torch.bfloat16 if self._half else torch.float32
         self.optimizer = optimizer_on_gpu(config, self.model, self._half.by_weight if self._half else {})
         self._total = torch.zeros((), device="cuda")
-        self._graphs: dict[int, _Step] = {}
+        self._graphs: dict[tuple[int, bool], _Step] = {}
+        """By the number of images, and whether ⊥Grad has started."""
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -63,12 +64,18 @@ class Slot:
     def capture(self, config: Config, task: Task) -> None:
         """Load the images of a run, and capture the CUDA graphs that its steps still need.
 
-        There is one for a whole batch, and one for the smaller last batch of an epoch unless that is dropped.
+        There is one for a whole batch, and one for the smaller last batch of an epoch unless that is dropped; for a
+        method in which ⊥Grad starts later, also both without it.
         """
         self._dataset, self._images, self._targets = task.dataset, task.images.cuda().contiguous(), one_hot(task).cuda()
         self._table = byte_table(task.dataset, self._images, self._dtype)
         self._sizes = config.batches_of(len(self._targets))
-        self._capture(sorted({*self._sizes} - self._graphs.keys()))
+        if self._graphs:
+            return  # the runs of a slot have as many images
+        if self._method.start:
+            self._capture(sorted({*self._sizes}), has_started=False)
+            start_orthograd(self._method, self.model, self.optimizer)
+        self._capture(sorted({*self._sizes}), has_started=True)
 
     def begin(self, config: Config, task: Task) -> None:
         """Reset the weights to the initial ones of a run, and the optimizer's state to zero."""
@@ -81,14 +88,14 @@ class Slot:
                     value.zero_()
         self.model.train()
 
-    def epoch(self, draws: Draws) -> float:
+    def epoch(self, draws: Draws, number: int = 0) -> float:
         """See `Steps.epoch`."""
         images, targets = self._prepared(draws.to(self._images.device))
         self._total.zero_()
         if self._half:
             self._half.follow()  # the weights may have been set since the last epoch
         for batch, wanted in zip(images.split(self._sizes), targets.split(self._sizes), strict=True):
-            step = self._graphs[len(batch)]
+            step = self._graphs[len(batch), number >= self._method.start]
             step.images.copy_(batch)
             step.targets.copy_(wanted)
             step.graph.replay()
@@ -100,7 +107,7 @@ class Slot:
             return images.contiguous(memory_format=torch.channels_last), targets
         return in_one_launch(self._images, draws, self._table), self._targets[draws.rows]
 
-    def _capture(self, counts: list[int]) -> None:
+    def _capture(self, counts: list[int], *, has_started: bool) -> None:
         steps = {count: self._step_of(count) for count in counts}
         make_kernels(self.model, *(take for _, take in steps.values()))
         for count, (step, take) in steps.items():
@@ -109,7 +116,7 @@ class Slot:
             self.stream.synchronize()
             with torch.cuda.graph(step.graph, stream=self.stream, capture_error_mode="thread_local"):
                 take()
-            self._graphs[count] = step
+            self._graphs[count, has_started] = step
 
     def _step_of(self, count: int) -> tuple[_Step, Callable[[], None]]:
         """Buffers for a batch of ``count`` images, and a function that takes a step with them."""
@@ -212,7 +219,7 @@ def optimizer_on_gpu(config: Config, model: nn.Module, copies: Mapping[Tensor, T
     method, parameters = method_named(config.method), [*model.parameters()]
     options = None if method.orthogonal is None else Options(**method.orthogonal)
     is_dense = not any(getattr(layer, "sparse", False) for layer in model.modules())
-    is_plain = config.optimizer == "sgd" and is_dense and not method.decayed
+    is_plain = config.optimizer == "sgd" and is_dense and not (method.decayed or method.start or method.limited)
     if not is_plain or not FusedSGD.serves(parameters, options, config.momentum):
         return optimizer_of(config, model)
     where = confined_to(model, method.only) if method.only else None

@@ -30,9 +30,9 @@ def parameters_of(model: nn.Module, layer_type: str) -> list[Tensor]:
 
 def _of_type(model: nn.Module, layer_type: str) -> list[Tensor]:
     layers = list(model.modules())
-    if layer_type == "head":
-        heads = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        return list(heads[-1].parameters()) if heads else []
+    if layer_type in ("head", "head_weight"):
+        heads = [layer for layer in layers if isinstance(layer, nn.Linear)][-1:]
+        return [p for head in heads for p in ([head.weight] if layer_type == "head_weight" else head.parameters())]
     if layer_type == "weight":
         return [parameter for parameter in model.parameters() if parameter.ndim > 1]
     if layer_type == "convolution":

@@ -96,7 +96,7 @@ def train_by(
     kept = time.monotonic()
     while len(losses) < config.epochs:
         set_rate(steps.optimizer, config.rate_in(len(losses)))
-        losses.append(steps.epoch(Draws.of(config, method, len(task.labels), order)))
+        losses.append(steps.epoch(Draws.of(config, method, len(task.labels), order), len(losses)))
         if not math.isfinite(losses[-1]):
             raise ArithmeticError(
                 f"training diverged: the loss of epoch {len(losses)} is {losses[-1]}, "

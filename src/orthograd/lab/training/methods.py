@@ -8,8 +8,8 @@ from typing import Any
 
 LAYER_TYPES = ("head", "norm_weight", "norm_bias", "convolution")
 """Layer types that ⊥Grad can be limited to: see `orthograd.lab.training.layers`."""
-SELECTIONS = (*LAYER_TYPES, "weight")
-"""And "weight": all parameters with two dimensions or more. It skips biases and the parameters of norms."""
+SELECTIONS = (*LAYER_TYPES, "head_weight", "weight")
+"""And the head without its bias, and "weight": all parameters with two dimensions or more, so no biases and norms."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Method:
     """A way of training: options of ⊥Grad (None: without it), label smoothing, focal loss, mixup.
 
     ``only`` names the layer type that ⊥Grad acts on, ``decayed`` the one that weight decay acts on. Empty means all.
+    ``start`` is the number of epochs before ⊥Grad begins. ``limited`` is instead of ⊥Grad: see `limit_growth_`.
     """
 
     title: str
@@ -27,12 +28,16 @@ class Method:
     mixing: float = 0.0
     only: str = ""
     decayed: str = ""
+    start: int = 0
+    limited: bool = False
 
     def __post_init__(self) -> None:
         if self.decayed and self.decayed not in SELECTIONS:
             raise ValueError(f"expected decayed among {', '.join(SELECTIONS)}, got {self.decayed}")
         if self.only and (self.only not in SELECTIONS or self.orthogonal is None):
             raise ValueError(f"expected only among {', '.join(SELECTIONS)}, of a method with ⊥Grad, got {self.only}")
+        if self.start and self.orthogonal is None:
+            raise ValueError(f"expected a start of 0 for a method without ⊥Grad, got {self.start}")
 
 
 def _with_orthograd(method: Method) -> Method:
@@ -56,6 +61,7 @@ METHODS = {
     "orthograd_row": Method("⊥Grad by rows", "one projection a neuron or filter", {"granularity": "row"}),
     "orthograd_model": Method("⊥Grad of the model", "one projection for all parameters", {"granularity": "model"}),
     "orthograd_head": Method("⊥Grad, head", "the last linear layer only", {}, only="head"),
+    "orthograd_head_weight": Method("⊥Grad, head weight", "the last layer without its bias", {}, only="head_weight"),
     "orthograd_norm_weight": Method("⊥Grad, norm weights", "BatchNorm weights only", {}, only="norm_weight"),
     "orthograd_norm_bias": Method("⊥Grad, norm biases", "BatchNorm biases only", {}, only="norm_bias"),
     "orthograd_convolution": Method("⊥Grad, convolutions", "convolution weights only", {}, only="convolution"),
@@ -65,6 +71,11 @@ METHODS = {
         "projects the optimizer's update and skips 1-D parameters",
         {"project": "update"},
         only="weight",
+    ),
+    "orthograd_after_5": Method("⊥Grad after 5 epochs", "five epochs without ⊥Grad, then with it", {}, start=5),
+    "orthograd_after_10": Method("⊥Grad after 10 epochs", "ten epochs without ⊥Grad, then with it", {}, start=10),
+    "limited_growth": Method(
+        "limited growth", "the radial gradient may cancel weight decay and not outgrow it", limited=True
     ),
     "decay_conv_only": _DECAY_CONV_ONLY,
     "decay_conv_only_orthograd": _with_orthograd(_DECAY_CONV_ONLY),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 
+from ...attachment import attachment_of
 from ...optimizer import attach
 from .batches import Draws, prepared
 from .config import Config
@@ -45,7 +46,7 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 
 
 def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
-    """The base optimizer, with ⊥Grad attached if the method uses it."""
+    """The base optimizer, with ⊥Grad attached if the method uses it from the first epoch on."""
     on_gpu, decay, rate = config.device == "cuda", config.weight_decay, rate_of(config)
     method = method_named(config.method)
     groups = decay_groups(model, method.decayed) if method.decayed else [*model.parameters()]
@@ -53,9 +54,33 @@ def optimizer_of(config: Config, model: nn.Module) -> Optimizer:
         optimizer: Optimizer = SGD(groups, rate, config.momentum, weight_decay=decay, fused=on_gpu or None)
     else:
         optimizer = AdamW(groups, rate, weight_decay=decay, fused=on_gpu or None, capturable=on_gpu)
+    if method.limited:
+        if config.optimizer != "sgd":  # AdamW's decay is no part of the gradient
+            raise ValueError(f"expected optimizer sgd for the method {config.method}, got {config.optimizer}")
+        optimizer.register_step_pre_hook(limit_growth_)
+    if not method.start:
+        start_orthograd(method, model, optimizer)
+    return optimizer
+
+
+def start_orthograd(method: Method, model: nn.Module, optimizer: Optimizer) -> None:
+    """Attach ⊥Grad to the optimizer if the method uses it."""
     if method.orthogonal is not None:
         attach(optimizer, **method.orthogonal, where=confined_to(model, method.only) if method.only else None)
-    return optimizer
+
+
+@torch.no_grad()
+def limit_growth_(optimizer: Optimizer, *_: object) -> None:
+    """Limit the radial part of each gradient, so that the loss can cancel weight decay λ and not outgrow it.
+
+    With g = r w + g⊥, r becomes max(r, −λ). The gradient is not renormalized.
+    """
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            if weight.grad is not None:
+                square = weight.square().sum()
+                radial = (weight.grad * weight).sum() / torch.where(square > 0, square, 1)
+                weight.grad.sub_(weight * (radial + group["weight_decay"]).clamp(max=0))
 
 
 def rate_of(config: Config) -> float | Tensor:
@@ -71,8 +96,8 @@ class Steps(Protocol):
     optimizer: Optimizer
     seconds_between_checkpoints: float
 
-    def epoch(self, draws: Draws) -> float:
-        """Train one epoch; return the mean training loss."""
+    def epoch(self, draws: Draws, number: int = 0) -> float:
+        """Train one epoch, counted from 0; return the mean training loss."""
 
 
 class EagerSteps:
@@ -88,8 +113,10 @@ class EagerSteps:
         self.model = initial_model(config, task.dataset).train()
         self.optimizer = optimizer_of(config, self.model)
 
-    def epoch(self, draws: Draws) -> float:
+    def epoch(self, draws: Draws, number: int = 0) -> float:
         """See `Steps.epoch`."""
+        if number >= self._method.start > 0 and attachment_of(self.optimizer) is None:
+            start_orthograd(self._method, self.model, self.optimizer)
         with seeded(draws.noise):
             return self._loss(draws)
 
