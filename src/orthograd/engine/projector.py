@@ -25,18 +25,18 @@ Columns = tuple[list[Tensor | None], list[Tensor]]
 
 
 class Addresses(NamedTuple):
-    """The key of a memory layout on a CUDA device."""
+    """The key of a memory layout on a CUDA device. Parameters without a gradient have no address and no strides.
+
+    ``strides`` holds True for each gradient if all are contiguous. ``sizes`` are those of the weights: after
+    `parameter.data = parameter.data[:n]` the address is the same. ``lengths`` are those of the segments.
+    """
 
     gradients: list[int]
-    """Without those of parameters that have no gradient."""
     has_gradient: list[bool]
     strides: list[Any]
-    """Of the gradients; True for each of them if all are contiguous."""
     weights: list[int]
     sizes: list[int]
-    """Of the weights: after `parameter.data = parameter.data[:n]` the address is the same."""
     lengths: list[int]
-    """Of the segments."""
 
 
 class Known(NamedTuple):
