@@ -103,6 +103,7 @@ def test_float32_is_left_to_pytorch_where_it_is_to_be_exact():
 def test_replays_of_a_graph_give_the_bits_of_plain_steps(shape):
     layer, x, gradient = made(*shape)
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # which fills the tensors
 
     def gradients():
         layer.weight.grad = x.grad = None
