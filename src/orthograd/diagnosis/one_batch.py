@@ -53,7 +53,8 @@ def diagnose(
             to 300 parameters.
         optimizer: the optimizer that will train the network, with or without ⊥Grad attached. Needs ``steps``.
         steps: number of steps that it will take at its present learning rate. The diagnosis then tells how far weight
-            decay alone shrinks each parameter that ⊥Grad projects, and warns if underconfidence is to be expected. With
+            decay alone shrinks each parameter that ⊥Grad projects, and warns if underconfidence is to be expected. Call
+            it before training: the warning skips weights that can be rescaled without an effect on the loss. With
             a schedule the sum of rates counts, so pass that sum divided by the present rate: N // 2 for a cosine
             schedule of N steps.
 
