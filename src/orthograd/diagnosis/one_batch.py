@@ -17,7 +17,7 @@ from .action import Choice, Measurement, choice, measurements, refuse_shards
 from .forward import Effect, Forward, Loss
 from .result import Diagnosis, Row, cautions
 from .scaling import MEANINGS, SAME, Pass, role_of
-from .shrinkage import shrinkage_cautions, shrinkages
+from .shrinkage import checked_optimizer, shrinkage_cautions, shrinkages
 
 # Each takes three or four forward passes, so beyond this many parameters they are run only if asked for.
 EXPLAINED = 300
@@ -53,10 +53,9 @@ def diagnose(
             to 300 parameters.
         optimizer: the optimizer that will train the network, with or without ⊥Grad attached. Needs ``steps``.
         steps: number of steps that it will take at its present learning rate. The diagnosis then tells how far weight
-            decay alone shrinks each parameter that ⊥Grad projects, and warns if underconfidence is to be expected. Call
-            it before training: the warning skips weights that can be rescaled without an effect on the loss. With
-            a schedule the sum of rates counts, so pass that sum divided by the present rate: N // 2 for a cosine
-            schedule of N steps.
+            decay alone shrinks each parameter that ⊥Grad projects, and warns if underconfidence is to be expected. Use
+            it before training: the warning skips weights whose rescaling does not change the loss. With a schedule the
+            sum of rates counts, so pass that sum divided by the present rate: N // 2 for a cosine schedule of N steps.
 
     Returns:
         A `Diagnosis`. Print it for a table, sorted by the share of the gradient that ⊥Grad removes.
@@ -85,6 +84,8 @@ def diagnose(
         model = model.module  # DDP would wait for a backward pass of all parameters
     forward = Forward(model, loss, batch)
     parameters = dict(model.named_parameters())
+    if optimizer is not None and steps is not None:
+        optimizer = checked_optimizer(parameters, optimizer, steps)  # before anything is computed
     effect, gradients = gradients_of(forward, parameters)
     measured = measurements(gradients, options, where)
     is_explained = len(parameters) <= EXPLAINED if why is None else why

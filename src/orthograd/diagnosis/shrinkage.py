@@ -55,16 +55,10 @@ def shrinkages(
     >>> round(shrinkages(dict(model.named_parameters()), optimizer, 7900)["weight"].factor, 4)  # exp(−0.395)
     0.6739
     """
-    optimizer = _innermost(optimizer)
-    if isinstance(steps, bool) or not isinstance(steps, int):
-        raise TypeError(f"expected steps to be a whole number, got {steps!r}")
-    if steps < 1:
-        raise ValueError(f"expected steps to be at least 1, got {steps}")
+    optimizer = checked_optimizer(parameters, optimizer, steps)
     names = {id(parameter): name for name, parameter in parameters.items()}
     groups = optimizer.param_groups
     places = {id(p): i for i, group in enumerate(groups) for p in group["params"] if id(p) in names}
-    if not places:
-        raise ValueError("expected an optimizer of this network's parameters, got one that has none of them")
     handle = attachment_of(optimizer)
     partition = Partition(options or Options(), where, parameters.items()) if handle is None else handle.partition
     chosen: dict[str, Shrinkage] = {}
@@ -80,6 +74,19 @@ def shrinkages(
             rate, decay = (None if value is None else float(value) for value in settings)
             chosen[name] = Shrinkage(name, place, rate, decay, factor, reason)
     return {name: chosen[name] for name in parameters if name in chosen}
+
+
+def checked_optimizer(parameters: Mapping[str, Tensor], optimizer: Optimizer, steps: int) -> Optimizer:
+    """The optimizer that takes the steps. Raises as `shrinkages` does."""
+    optimizer = _innermost(optimizer)
+    if isinstance(steps, bool) or not isinstance(steps, int):
+        raise TypeError(f"expected steps to be a whole number, got {steps!r}")
+    if steps < 1:
+        raise ValueError(f"expected steps to be at least 1, got {steps}")
+    known = {id(parameter) for parameter in parameters.values()}
+    if not any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
+        raise ValueError("expected an optimizer of this network's parameters, got one that has none of them")
+    return optimizer
 
 
 def _of_update(group: Mapping[str, Any], options: Options, share: float, steps: int) -> Effect:
