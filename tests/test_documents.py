@@ -33,6 +33,15 @@ def test_the_blocks_of_the_page_on_whether_to_use_it_run(capsys):
     assert "of the gradient's energy" in capsys.readouterr().out
 
 
+def test_the_blocks_of_the_page_on_norms_run(capsys):
+    import orthograd
+
+    names = {"orthograd": orthograd, "images": torch.randn(5, 4), "labels": torch.tensor([0, 1, 2, 0, 1])}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/norms.md").read_text(), re.S):
+        exec(block, names | surroundings())
+    assert "Underconfidence is to be expected" in capsys.readouterr().out
+
+
 def test_the_blocks_of_the_page_on_calibration_run(tmp_path):
     from orthograd import calibration
 

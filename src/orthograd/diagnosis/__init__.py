@@ -2,8 +2,8 @@
 
 from .one_batch import diagnose
 from .recorder import Recorder
-from .result import Diagnosis, Row
+from .result import Diagnosis, Row, Shrinkage
 from .run_record import chosen_samples, recorded_diagnosis
 from .scaling import Pass
 
-__all__ = ["Diagnosis", "Pass", "Recorder", "Row", "chosen_samples", "diagnose", "recorded_diagnosis"]
+__all__ = ["Diagnosis", "Pass", "Recorder", "Row", "Shrinkage", "chosen_samples", "diagnose", "recorded_diagnosis"]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from ..options import Options
 from ..partition import Where
@@ -16,6 +17,7 @@ from .action import Choice, Measurement, choice, measurements, refuse_shards
 from .forward import Effect, Forward, Loss
 from .result import Diagnosis, Row, cautions
 from .scaling import MEANINGS, SAME, Pass, role_of
+from .shrinkage import checked_optimizer, shrinkage_cautions, shrinkages
 
 # Each takes three or four forward passes, so beyond this many parameters they are run only if asked for.
 EXPLAINED = 300
@@ -31,6 +33,8 @@ def diagnose(
     where: Where | None = None,
     scalars: bool = False,
     why: bool | None = None,
+    optimizer: Optimizer | None = None,
+    steps: int | None = None,
 ) -> Diagnosis:
     """Measure the effect that ⊥Grad would have on each parameter of a network, with one backward pass.
 
@@ -47,25 +51,41 @@ def diagnose(
         scalars: project one-element tensors too.
         why: measure the effect of rescaling each parameter, with three or four forward passes each. None: only for up
             to 300 parameters.
+        optimizer: the optimizer that will train the network, with or without ⊥Grad attached. Needs ``steps``.
+        steps: number of steps that it will take at its present learning rate. The diagnosis then tells how far weight
+            decay alone shrinks each parameter that ⊥Grad projects, and warns if underconfidence is to be expected. Use
+            it before training: the warning skips weights whose rescaling does not change the loss. With a schedule the
+            sum of rates counts, so pass that sum divided by the present rate: N // 2 for a cosine schedule of N steps.
 
     Returns:
         A `Diagnosis`. Print it for a table, sorted by the share of the gradient that ⊥Grad removes.
 
     Raises:
-        TypeError: if ``model`` is not an `nn.Module`, or ``loss`` cannot be called in either way.
-        ValueError: if no parameter requires a gradient, the loss is not one number that depends on them, or parameters
-            are sharded over ranks.
+        TypeError: if ``model`` is not an `nn.Module`, ``loss`` cannot be called in either way, ``optimizer`` is not an
+            optimizer, or ``steps`` is not an integer.
+        ValueError: if no parameter requires a gradient, the loss is not one number that depends on them, parameters
+            are sharded over ranks, ``optimizer`` or ``steps`` is given without the other, ``steps`` is below 1, or the
+            optimizer has other parameters than the network.
 
     >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.LayerNorm(8), nn.Linear(8, 3))
-    >>> diagnosis = diagnose(model, nn.CrossEntropyLoss(), (torch.randn(16, 4), torch.randint(3, (16,))))
+    >>> batch = torch.randn(16, 4), torch.randint(3, (16,))
+    >>> diagnosis = diagnose(model, nn.CrossEntropyLoss(), batch)
     >>> diagnosis["0.weight"].kind, diagnosis["0.weight"].action, diagnosis["2.weight"].action
     ('invariant', 'leave', 'act')
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, weight_decay=0.01)
+    >>> diagnosis = diagnose(model, nn.CrossEntropyLoss(), batch, optimizer=optimizer, steps=20000)
+    >>> round(diagnosis.shrinkage["2.weight"].factor, 2)
+    0.82
     """
+    if (optimizer is None) != (steps is None):
+        raise ValueError(f"expected both optimizer and steps or neither, got {_given(optimizer, steps)}")
     options = Options(renormalize, granularity, scalars=scalars)
     if isinstance(model, DistributedDataParallel):
         model = model.module  # DDP would wait for a backward pass of all parameters
     forward = Forward(model, loss, batch)
     parameters = dict(model.named_parameters())
+    if optimizer is not None and steps is not None:
+        optimizer = checked_optimizer(parameters, optimizer, steps)  # before anything is computed
     effect, gradients = gradients_of(forward, parameters)
     measured = measurements(gradients, options, where)
     is_explained = len(parameters) <= EXPLAINED if why is None else why
@@ -74,7 +94,17 @@ def diagnose(
     choices = {name: choice(name, parameters[name], measured.get(name), options, where) for name in parameters}
     rows = _rows(parameters, measured, roles, choices)
     sparse = [name for name, (gradient, _) in gradients.items() if gradient.layout is not torch.strided]
-    return Diagnosis(float(effect.loss), rows, (*unsteady, *cautions(rows, model, options, sparse)))
+    warnings = (*unsteady, *cautions(rows, model, options, sparse))
+    if optimizer is None or steps is None:
+        return Diagnosis(float(effect.loss), rows, warnings)
+    stepped = {name: parameters[name] for name in parameters if name in gradients}
+    shrunk = shrinkages(stepped, optimizer, steps, options=options, where=where)
+    warnings += tuple(shrinkage_cautions(shrunk, rows, optimizer))
+    return Diagnosis(float(effect.loss), rows, warnings, steps, shrunk)
+
+
+def _given(optimizer: object, steps: object) -> str:
+    return f"steps={steps!r} without an optimizer" if optimizer is None else "an optimizer without steps"
 
 
 def gradients_of(forward: Forward, parameters: Mapping[str, Tensor]) -> tuple[Effect, dict[str, tuple[Tensor, Tensor]]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import Any
 
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 from ..options import Options
 
 HEADER = ("parameter", "shape", "removes", "radial", "cosine", "‖w‖", "‖g‖", "⊥Grad", "why")
+SHRINKAGE_HEADER = ("group", "parameters", "learning rate", "weight decay", "norm is multiplied by")
 # |cos| above which almost nothing of a gradient is orthogonal.
 NEARLY_PARALLEL = 0.99
 # Share of the gradient's energy below which ⊥Grad changes training by almost nothing.
@@ -57,12 +59,40 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Shrinkage:
+    """The effect of weight decay alone on the norm of a parameter that ⊥Grad projects.
+
+    ``factor`` is the norm after all steps over the norm before; None if it is not known, and ``reason`` explains it.
+    Steps also add to a norm, so it can end larger. ``group`` is the number of the param group, ``rate`` and ``decay``
+    its learning rate and weight decay, None if it has none.
+    """
+
+    name: str
+    group: int
+    rate: float | None
+    decay: float | None
+    factor: float | None
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The factor and the reason, for the printed table."""
+        shown = "not known" if self.factor is None else f"{self.factor:.3g}"
+        return f"{shown}: {self.reason}" if self.reason else shown
+
+
+@dataclass(frozen=True)
 class Diagnosis:
-    """Result of `orthograd.diagnose`. ``print`` shows it as a table, sorted by what ⊥Grad would remove."""
+    """Result of `orthograd.diagnose`. ``print`` shows it as a table, sorted by what ⊥Grad would remove.
+
+    With an optimizer and a number of ``steps``, ``shrinkage`` has the effect of weight decay by parameter.
+    """
 
     loss: float
     rows: tuple[Row, ...]
     warnings: tuple[str, ...]
+    steps: int | None = None
+    shrinkage: Mapping[str, Shrinkage] = field(default_factory=dict, hash=False)
 
     @property
     def removed(self) -> float:
@@ -80,11 +110,28 @@ class Diagnosis:
         """The diagnosis as plain data for JSON; numbers that are not finite are None."""
         rows = [{**_finite(asdict(row)), "shape": list(row.shape)} for row in self.rows]
         whole = _finite({"loss": self.loss, "removed": self.removed})
-        return {**whole, "rows": rows, "warnings": list(self.warnings)}
+        data = {**whole, "rows": rows, "warnings": list(self.warnings)}
+        if self.steps is None:
+            return data
+        return {**data, "steps": self.steps, "shrinkage": [asdict(one) for one in self.shrinkage.values()]}
 
     def __str__(self) -> str:
         table = aligned(HEADER, [row.cells for row in self.rows], left=(0, 1, 7, 8))
-        return "\n".join([self._headline, "", table, *_listed(self.warnings)])
+        return "\n".join([self._headline, "", table, *self._shrinkage_lines, *_listed(self.warnings)])
+
+    @property
+    def _shrinkage_lines(self) -> list[str]:
+        """A table with a row for all parameters of a group that weight decay shrinks alike."""
+        if self.steps is None:
+            return []
+        by_effect = sorted(self.shrinkage.values(), key=lambda one: (one.group, one.text))
+        rows = []
+        for _, alike in groupby(by_effect, key=lambda one: (one.group, one.text)):
+            first, *others = alike
+            numbers = ("–" if value is None else f"{value:g}" for value in (first.rate, first.decay))
+            rows.append((str(first.group), str(1 + len(others)), *numbers, first.text))
+        headline = f"Weight decay alone, in {self.steps:,} steps at the present rate, on what ⊥Grad projects:"
+        return ["", headline, "", aligned(SHRINKAGE_HEADER, rows, left=(4,))]
 
     @property
     def _headline(self) -> str:
@@ -112,7 +159,7 @@ def cautions(rows: Sequence[Row], model: nn.Module, options: Options, sparse: Se
     """Warnings, one sentence each; ``sparse`` are the parameters with a sparse gradient."""
     if sparse and options.granularity != "row":
         yield (
-            f"The gradient of {_few(sparse)} is sparse, and orthograd.attach would raise. Give its param group "
+            f"The gradient of {few(sparse)} is sparse, and orthograd.attach would raise. Give its param group "
             '"orthogonal": {"granularity": "row"} or "orthogonal": False.'
         )
     yield from _unmeasurable(rows)
@@ -144,7 +191,7 @@ def _parallel_words(rows: Sequence[Row], options: Options) -> str:
     worst = max(rows, key=lambda row: abs(row.cosine or 0.0))
     left = percent(math.sqrt(max(0.0, 1 - (worst.cosine or 0.0) ** 2)))
     where = f" in {worst.name}" if len(rows) > 1 else ""
-    sentence = f"The gradient is nearly parallel to its weight in {_few([row.name for row in rows])}"
+    sentence = f"The gradient is nearly parallel to its weight in {few([row.name for row in rows])}"
     cosine = f"a cosine of {worst.cosine:+.4f}{where}"
     if options.renormalize:
         return f"{sentence}: at {cosine}, the orthogonal {left} of its norm is scaled up to the full norm."
@@ -154,10 +201,10 @@ def _parallel_words(rows: Sequence[Row], options: Options) -> str:
 def _unmeasurable(rows: Sequence[Row]) -> Iterator[str]:
     broken = [row.name for row in rows if row.gradient_norm is not None and not math.isfinite(row.gradient_norm)]
     if broken:
-        yield f"The gradient is not finite in {_few(broken)}. ⊥Grad passes it on unchanged."
+        yield f"The gradient is not finite in {few(broken)}. ⊥Grad passes it on unchanged."
     unused = [row.name for row in rows if row.reason == UNUSED]
     if unused:
-        yield f"The loss does not depend on {_few(unused)}: no gradient, so no step, with or without ⊥Grad."
+        yield f"The loss does not depend on {few(unused)}: no gradient, so no step, with or without ⊥Grad."
     if not any(row.gradient_norm for row in rows):
         yield "The whole gradient is zero: this batch gives nothing to diagnose."
 
@@ -177,10 +224,10 @@ def _nothing_words(rows: Sequence[Row]) -> str:
     return f"⊥Grad will change almost nothing here: {share} of the gradient's energy is radial.{because}{later}"
 
 
-def _few(names: Sequence[str], most: int = 3) -> str:
+def few(names: Sequence[str], most: int = 3) -> str:
     """The first names, and the number of others.
 
-    >>> _few(["a", "b", "c", "d", "e"])
+    >>> few(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
     """
     rest = len(names) - most

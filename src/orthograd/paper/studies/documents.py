@@ -1,4 +1,4 @@
-"""The tables of README.md, docs/ and notes/, and docs/figures/method.svg, from the committed records: `make tables`.
+"""The tables of README.md, docs/ and notes/, and two figures of docs/, from the committed records: `make tables`.
 
 Only the text between the marks of a table is replaced. `orthograd.paper.document` writes the pages of the reproduction.
 """
@@ -20,7 +20,7 @@ from ...lab.jobs.bundles import read_bundles
 from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
 from ..evidence import shares
-from . import advice, last_batch, method_tables, table1_sets
+from . import advice, last_batch, method_tables, norms, table1_sets
 from .method_figure import method_figure
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
@@ -89,6 +89,7 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
     "README.md": (advice.advice_short, advice.table1, document.costs),
     "docs/should-i-use-it.md": (advice.advice, table1_sets.table1_sets, advice.comparisons),
     "docs/last-batch.md": (last_batch.last_batch, last_batch.last_batch_predictions),
+    "docs/norms.md": (norms.norms, norms.norms_predicted, norms.norms_warnings, norms.norms_limit),
     "docs/method.md": (
         method_tables.expected,
         method_tables.when,
@@ -141,12 +142,13 @@ def with_tables(text: str, makers: Sequence[Maker], results: Path) -> str:
 
 
 def expected_files(root: Path) -> dict[Path, str]:
-    """Every file with such tables, and the figure, with the text that the records give."""
+    """Every file with such tables, and the figures, with the text that the records give."""
     results = root / "docs/results"
     texts = {root / name: (root / name).read_text(encoding="utf-8") for name in DOCUMENTS}
     made = {root / name: with_tables(texts[root / name], makers, results) for name, makers in DOCUMENTS.items()}
     record = json.loads((results / "when.json").read_text(encoding="utf-8"))
-    return {**made, root / "docs/figures/method.svg": method_figure(record)}
+    figures = {"method": method_figure(record), "norms": norms.norms_figure(results)}
+    return {**made, **{root / f"docs/figures/{name}.svg": figure for name, figure in figures.items()}}
 
 
 def main() -> None:

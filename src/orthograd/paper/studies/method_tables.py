@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -142,7 +143,13 @@ def reproduced(results: Path, setting: str, baseline: str, candidate: str) -> Me
     paths = [bundle_path(results / "reproduction", setting, method) for method in (baseline, candidate)]
     if not all(path.exists() for path in paths):
         return None
-    return MethodPair.of([run for path in paths for run in read_bundle(path)], baseline=baseline, candidate=candidate)
+    return MethodPair.of([run for path in paths for run in _read(path)], baseline=baseline, candidate=candidate)
+
+
+@cache
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The records of a bundle, kept: several tables need the same ones, and reading checks every hash."""
+    return read_bundle(path)
 
 
 def mean_over_shifts(run: Run, metric: str) -> float | None:
@@ -177,7 +184,7 @@ def when(results: Path) -> str:
     verdicts = compare_table(eces, better=dict.fromkeys(eces, "lower"))
     rows = [
         [
-            _titled(name[0]),
+            titled(name[0]),
             name[1],
             *(change(methods, *how) for how in WHEN.values()),
             verdicts[", ".join(name)].verdict,
@@ -229,7 +236,7 @@ def large_steps(results: Path) -> str:
     """Learning rates larger than the recipe's, from the record of `large_steps`."""
     all_runs = _record(results, "large-steps.json")["runs"]
     runs = {case: methods for case, methods in all_runs.items() if case not in list(HIDDEN)[1:]}
-    rows = [[_titled(case), *(means(methods[method]) for method in STEPPED)] for case, methods in runs.items()]
+    rows = [[titled(case), *(means(methods[method]) for method in STEPPED)] for case, methods in runs.items()]
     return markdown_table(["accuracy, % ↑; ECE ↓; ‖head‖", *STEPPED.values()], rows)
 
 
@@ -280,10 +287,10 @@ def diagnosed(results: Path) -> str:
     return f"```\n{headline}\n\n{aligned(header, lines, left=(0, 4, 5))}\n```\n"
 
 
-def _titled(case: str) -> str:
+def titled(case: str) -> str:
     """The title of a case of the records.
 
-    >>> _titled("CNN with batch norm, its head alone")
+    >>> titled("CNN with batch norm, its head alone")
     'BatchNorm CNN, head only'
     """
     for recorded, shown in TITLES.items():
