@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, SubsetRandomSampler, TensorDataset
 
 from orthograd.diagnosis import diagnose
 from orthograd.lab.networks import MODELS
@@ -96,3 +98,47 @@ def test_a_sparse_gradient(granularity):
     found = diagnose(model, lambda m, x: m(x).square().sum(), torch.tensor([1, 2]), granularity=granularity)
     assert found["weight"].cosine > 0
     assert any("is sparse" in warning for warning in found.warnings) == (granularity == "tensor")
+
+
+def loader(samples, **options):
+    data = TensorDataset(torch.randn(samples, 4), torch.randint(3, (samples,)))
+    return DataLoader(data, **{"batch_size": 16, **options})
+
+
+@pytest.mark.parametrize(
+    ("samples", "options", "is_warned"),
+    [
+        (34, {}, True),
+        (39, {}, True),
+        (40, {}, False),  # half of a batch
+        (32, {}, False),
+        (34, {"drop_last": True}, False),
+        (7, {}, False),  # the only batch
+        (34, {"sampler": SubsetRandomSampler(range(32))}, False),
+        (32, {"sampler": SubsetRandomSampler(range(18))}, True),
+        (
+            34,
+            {"batch_size": None, "sampler": BatchSampler(SequentialSampler(range(34)), 16, False)},
+            False,
+        ),  # not known
+    ],
+)
+def test_a_small_last_batch_is_told(samples, options, is_warned):
+    warnings = diagnose(nn.Linear(4, 3), nn.CrossEntropyLoss(), loader(samples, **options)).warnings
+    told = [warning for warning in warnings if "last batch" in warning]
+    assert len(told) == is_warned
+    if is_warned:
+        assert "of 16 samples" in told[0]
+
+
+def test_a_loader_gives_its_first_batch_and_no_random_number():
+    model, own = nn.Linear(4, 3), torch.Generator().manual_seed(5)
+    shuffled = loader(34, shuffle=True, generator=own)
+    states = torch.get_rng_state(), random.getstate(), own.get_state()
+    diagnosis = diagnose(model, nn.CrossEntropyLoss(), shuffled)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert torch.equal(states[2], own.get_state())
+    assert diagnosis.rows == diagnose(model, nn.CrossEntropyLoss(), next(iter(shuffled))).rows
+    with pytest.raises(ValueError, match="expected a loader with at least one batch, got none"):
+        diagnose(model, nn.CrossEntropyLoss(), loader(7, drop_last=True))

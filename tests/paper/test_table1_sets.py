@@ -62,6 +62,17 @@ def test_the_change_by_the_last_batch_is_a_difference_of_differences():
     assert change.p == pytest.approx(stats.ttest_1samp(changes, 0).pvalue, rel=1e-6)
 
 
+def test_a_variant_of_the_last_batch_is_compared_with_the_batch_kept():
+    losses = {
+        choice: by_seed(read_bundle(RESULTS / f"reproduction/resnet18_{choice}-baseline.json"), "loss")
+        for choice in ("keep", "weighted")
+    }
+    changes = [losses["weighted"][seed] - losses["keep"][seed] for seed in range(100, 110)]
+    (row,) = [row for row in last_batch.last_batch_why(RESULTS).splitlines() if "8/64" in row]
+    assert f"{fmean(losses['weighted'][seed] for seed in range(100, 110)):.3f}" in row
+    assert f"| {fmean(changes):+.3f} (" in row
+
+
 def test_runs_of_the_two_settings_share_images_and_initial_weights():
     fingerprints = {
         choice: read_bundle(RESULTS / f"reproduction/resnet18_{choice}-baseline.json")[0]["fingerprint"]

@@ -88,8 +88,14 @@ Maker = Callable[[Path], str]
 DOCUMENTS: dict[str, Sequence[Maker]] = {
     "README.md": (advice.advice_short, advice.table1, document.costs),
     "docs/should-i-use-it.md": (advice.advice, table1_sets.table1_sets, advice.comparisons),
-    "docs/last-batch.md": (last_batch.last_batch, last_batch.last_batch_predictions),
-    "docs/norms.md": (norms.norms, norms.norms_predicted, norms.norms_warnings, norms.norms_limit),
+    "docs/last-batch.md": (last_batch.last_batch, last_batch.last_batch_why, last_batch.last_batch_predictions),
+    "docs/norms.md": (
+        norms.norms,
+        norms.norms_predicted,
+        norms.norms_predictions,
+        norms.norms_warnings,
+        norms.norms_limit,
+    ),
     "docs/method.md": (
         method_tables.expected,
         method_tables.when,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, median
 
 from ...calibration import CONVENTIONS
 from ...lab.comparison.formats import metric_title
@@ -20,6 +21,14 @@ from .method_tables import reproduced
 
 METRICS = ("top1_accuracy", "loss", "ece", "brier", "aurc")
 IMAGES = {"clean": "clean", "temperature-scaled": "clean, after temperature scaling", "shifted": "corrupted"}
+VARIANTS = {
+    "keep": "kept",
+    "first": "first in the epoch",
+    "weighted": "loss weighted by 8/64",
+    "running_statistics": "with running statistics",
+    "drop": "dropped",
+}
+WHY_SEEDS = range(100, 110)
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,26 @@ def last_batch(results: Path) -> str:
     return markdown_table(["images", "metric", *means, "⊥Grad − SGD, kept", "⊥Grad − SGD, dropped", "change"], rows)
 
 
+def variants(results: Path) -> dict[str, MethodPair]:
+    """The pair of each variant, over the same seeds."""
+    pairs = {choice: reproduced(results, f"resnet18_{choice}", *PAIR) for choice in VARIANTS}
+    return {choice: pair.of_seeds(WHY_SEEDS) for choice, pair in pairs.items() if pair is not None}
+
+
+def last_batch_why(results: Path) -> str:
+    """SGD and ⊥Grad with each variant of the last batch, on clean images."""
+    pairs, rows = variants(results), []
+    kept = pairs["keep"].tables["clean"]["loss"].baseline_values
+    for choice, pair in pairs.items():
+        clean = pair.tables["clean"]
+        loss, ece, accuracy = (clean[metric] for metric in ("loss", "ece", "top1_accuracy"))
+        change = "–" if choice == "keep" else Effect.of(compare(kept, loss.baseline_values)).text(3)
+        means = f"{accuracy.baseline.mean:.1f}", f"{loss.baseline.mean:.3f}", f"{median(loss.baseline_values):.3f}"
+        rows.append([VARIANTS[choice], *means, change, Effect.of(loss).text(3), Effect.of(ece).text(3)])
+    sgd = ["SGD, accuracy, % ↑", "SGD, loss ↓", "SGD, median loss ↓", "SGD, loss − kept"]
+    return markdown_table(["last batch", *sgd, "⊥Grad − SGD, loss", "⊥Grad − SGD, ECE"], rows)
+
+
 def last_batch_predictions(results: Path) -> str:
     """Each prediction that was written down before the runs, beside the result."""
     return markdown_table(["prediction", "measured", "outcome"], _predictions(results))
@@ -102,6 +131,29 @@ def _predictions(results: Path) -> Iterator[list[str]]:
         after.interaction,
         is_right=abs(after.interaction.difference) < abs(loss.interaction.difference) / 2,
     )
+
+    yield from _nearer(results)
+
+
+def _nearer(results: Path) -> Iterator[list[str]]:
+    """Rows on SGD's loss with a variant: nearer to kept or to dropped, by the mean, as predicted, and the median."""
+    losses = {choice: pair.tables["clean"]["loss"].baseline_values for choice, pair in variants(results).items()}
+    for choice, words, expected in (
+        ("running_statistics", "With running statistics for it", "drop"),
+        ("first", "With it first in the epoch", "keep"),
+        ("weighted", "With its loss weighted by 8/64", "keep"),
+    ):
+        found = []
+        for average in (fmean, median):
+            kept, dropped, own = (average(losses[each]) for each in ("keep", "drop", choice))
+            found.append("keep" if abs(own - kept) < abs(own - dropped) else "drop")
+        outcome = "right" if found[0] == expected else "wrong"
+        by_median = (
+            "" if found[0] == found[1] else f" by the mean, {'wrong' if outcome == 'right' else 'right'} by the median"
+        )
+        means = (f"{fmean(losses[each]):.3f}" for each in (choice, "keep", "drop"))
+        prediction = f"{words}, SGD's loss is nearer to {VARIANTS[expected]}"
+        yield [prediction, "{} (kept {}, dropped {})".format(*means), outcome + by_median]
 
 
 def _row(prediction: str, measured: Comparison, *, is_right: bool, digits: int = 3) -> list[str]:

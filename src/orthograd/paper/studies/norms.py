@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -26,22 +26,26 @@ from ...lab.networks import MODELS
 from ...lab.training.config import Config
 from ...lab.training.layers import layer_types_of
 from ...lab.training.steps import optimizer_of
+from ...statistics import Comparison, ComparisonTable
 from ...statistics.table import markdown_table
 from ..plan import FOLLOWED, PAIR
+from .effect import Effect
 from .method_tables import DECAY_ROWS, WHEN, change, moment, reproduced, titled
 from .when_it_hurts import CASES
 
+MATCHED = "ResNet-18, AdamW with SGD's decay"
+TESTED = range(10)
+"""Seeds of the runs that test the explanation."""
 SETTINGS = (
     ("resnet18", PAIR, "ResNet-18"),
     ("resnet18_drop", PAIR, "ResNet-18, last batch dropped"),
-    ("resnet18_cosine", PAIR, "ResNet-18, cosine schedule"),
     ("resnet18_1000_epochs", PAIR, "ResNet-18, 1000 epochs"),
-    ("resnet18_1000_epochs_undecayed", PAIR, "ResNet-18, 1000 epochs, no weight decay"),
     ("resnet18_all_labels", PAIR, "ResNet-18, all labels"),
     ("resnet18_all_labels", FOLLOWED[1], "ResNet-18, all labels, decay on convolutions only"),
     ("resnet18_bf16", FOLLOWED[1], "ResNet-18, decay on convolutions only"),
     ("resnet18_bf16", (PAIR[0], "orthograd_update"), "ResNet-18, ⊥Grad of the update"),
     ("resnet18_adamw", PAIR, "ResNet-18, AdamW"),
+    ("resnet18_adamw_matched", PAIR, MATCHED),
     ("resnet50", PAIR, "ResNet-50"),
     ("wide_resnet28_10", PAIR, "WideResNet-28-10"),
 )
@@ -171,6 +175,51 @@ def norms_predicted(results: Path) -> str:
     sgd = sum(abs((setting.times(PARTS[0], 0) or 0) - 1) <= CLOSE for setting in every)
     lines.append(f"- **BatchNorm weights without ⊥Grad**: within {CLOSE:.0%} in {sgd} of {len(every)} settings.")
     return "\n".join(lines) + "\n"
+
+
+def norms_predictions(results: Path) -> str:
+    """Each prediction that was written down before the runs that test the explanation, beside the result."""
+    return markdown_table(["prediction", "measured", "outcome"], _predictions(results))
+
+
+def _predictions(results: Path) -> Iterator[list[str]]:
+    matched = next(setting for setting in settings(results) if setting.title == MATCHED)
+    logits = matched.pair.tables["clean"]["max_logit"]
+    yield _told("AdamW with SGD's decay: the largest logit falls", _text(logits), logits.interval.high < 0)
+    expected, found = matched.predicted(PARTS[0]), matched.mean(PARTS[0]) or 0.0
+    words = f"{found:.3f} (predicted {expected:.3f})"
+    yield _told(
+        "AdamW with SGD's decay: BatchNorm weights as predicted, to 1%", words, abs(found / expected - 1) < 0.01
+    )
+    usual, head, limited = (
+        _clean(results, method) for method in ("orthograd", "orthograd_head_weight", "limited_growth")
+    )
+    logits, whole = head["max_logit"], usual["max_logit"]
+    is_right = logits.interval.high < 0 and logits.difference <= whole.difference / 2
+    words = f"{_text(logits)}; all layers {_text(whole)}"
+    yield _told("⊥Grad on the head's weight only: at least half of the fall of the largest logit", words, is_right)
+    means = limited["loss"].candidate.mean, limited["loss"].baseline.mean, usual["loss"].candidate.mean
+    words = "{:.3f} (SGD {:.3f}, ⊥Grad {:.3f})".format(*means)
+    is_right = min(means[1:]) <= means[0] <= max(means[1:])
+    yield _told("Limited growth: the loss is between SGD's and ⊥Grad's", words, is_right)
+    accuracy = limited["top1_accuracy"]
+    is_right = abs(accuracy.difference) < 0.5
+    yield _told("Limited growth: accuracy within 0.5 points of SGD's", _text(accuracy), is_right)
+
+
+def _clean(results: Path, method: str) -> ComparisonTable:
+    """SGD and a method on clean images, over the seeds that all of them have."""
+    pair = reproduced(results, "resnet18_bf16", PAIR[0], method)
+    assert pair is not None
+    return pair.of_seeds(TESTED).tables["clean"]
+
+
+def _text(row: Comparison) -> str:
+    return Effect.of(row).text(2)
+
+
+def _told(prediction: str, measured: str, is_right: bool) -> list[str]:
+    return [prediction, measured, "right" if is_right else "wrong"]
 
 
 def _wrapped(text: str) -> str:
