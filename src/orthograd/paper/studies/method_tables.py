@@ -27,7 +27,6 @@ SETTINGS = {
     "resnet18_1000_epochs": "1000 epochs",
     "resnet18_all_labels": "all labels",
     "resnet18_adamw": "AdamW",
-    "resnet18_cosine": "cosine schedule",
     "resnet50": "ResNet-50",
     "wide_resnet28_10": "WideResNet-28-10",
 }
