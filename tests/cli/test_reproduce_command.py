@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -122,6 +124,15 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     assert runs > 300
     assert f"{runs} runs to do. GPU time: ? for {runs} runs (not measured yet)" in said
     assert not (tmp_path / "none").exists()
+
+
+def test_in_a_checkout_a_plan_knows_the_gpu_minutes_of_all_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
+    assert code == 0
+    minutes = re.search(r"runs to do\. GPU time: ([\d.]+) minutes \(", said)
+    assert minutes is not None
+    assert 60 < float(minutes[1]) < 600
 
 
 def test_a_plan_of_precisions_takes_the_runs_of_table_1_as_they_are(tmp_path):

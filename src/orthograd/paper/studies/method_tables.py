@@ -17,6 +17,7 @@ from ...lab.jobs.bundles import bundle_path, read_bundle
 from ...statistics import compare_table, difference_interval
 from ...statistics.table import markdown_table
 from ..document.post_hoc import norm_of, stretches_of
+from ..evidence import value_of
 
 Run = Mapping[str, Any]
 Value = Callable[[Run], Any]
@@ -38,11 +39,8 @@ EXPECTED: dict[str, tuple[Value, str]] = {
     "entropy": (lambda run: run["metrics"]["clean"]["entropy"], ".3f"),
     "loss ↓": (lambda run: run["metrics"]["clean"]["loss"], ".3f"),
     "ECE ↓": (lambda run: run["metrics"]["clean"]["ece"], ".4f"),
-    "ECE after temperature scaling ↓": (
-        lambda run: (run["after_temperature"] or {"metrics": {}})["metrics"].get("ece"),
-        ".4f",
-    ),
-    "ECE on corrupted images ↓": (lambda run: mean_over_shifts(run, "ece"), ".4f"),
+    "ECE after temperature scaling ↓": (lambda run: value_of(run, "after_temperature.ece"), ".4f"),
+    "ECE on corrupted images ↓": (lambda run: value_of(run, "shifted.ece"), ".4f"),
     "training loss, last epoch": (lambda run: run["losses"][-1], ".4f"),
 }
 EARLY = "stopped early"
@@ -142,12 +140,6 @@ def reproduced(results: Path, setting: str, baseline: str, candidate: str) -> Me
     if not all(path.exists() for path in paths):
         return None
     return MethodPair.of([run for path in paths for run in read_bundle(path)], baseline=baseline, candidate=candidate)
-
-
-def mean_over_shifts(run: Run, metric: str) -> float | None:
-    """Mean over all corrupted test sets; None where there are none."""
-    shifted = [metrics[metric] for images, metrics in run["metrics"].items() if images != "clean"]
-    return fmean(shifted) if shifted else None
 
 
 def change(methods: Sequence[Sequence[Run]], of: Value, form: str) -> str:
