@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,6 +60,7 @@ def finished(tmp_path_factory):
 def test_runs_are_done_and_files_are_made(finished):
     folder, said = finished
     assert "table1: 4 runs, 0 of them done." in said
+    assert "GPU time of the others: " in said
     assert "Not the paper's setting: seeds 2, epochs 1, model mlp" in said
     records = list(Store(folder / "runs").runs())
     assert sorted((run["config"]["method"], run["config"]["seed"]) for run in records) == [
@@ -69,7 +72,8 @@ def test_runs_are_done_and_files_are_made(finished):
     assert all(len(run["metrics"]) == 26 for run in records)
     text = (folder / "tables" / "table1.md").read_text()
     mean = sum(run["metrics"]["clean"]["ece"] for run in records if run["config"]["method"] == "baseline") / 2
-    assert f"| ECE ↓ | SGD | 0.168 | {mean:.4f} ± " in text
+    assert f"| clean | ECE ↓ | {mean:.4f} ± " in text
+    assert f"| ECE ↓ | 0.168 | {mean:.4f} ± " in text
     page = (folder / "reproduction.html").read_text()
     assert "A smaller try, not the paper's setting: seeds 2" in page
     assert (folder / "figures" / "table1-reliability-clean.svg").exists()
@@ -111,15 +115,24 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     code, said = invoked("paper", *TINY, "--shifts", "simple", "--out", folder, "--dry-run")
     assert code == 0
     # At this scale the network of every setting is the same, so only the method without renormalization is new.
-    assert "2 runs to do. Time on the GPU:" in said
+    assert "2 runs to do. GPU time:" in said
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
     assert "A checkout that has docs/results/training-h200.json gives better estimates" in said
     runs = sum(map(len, runs_in_order(named("all"), Scale()).values()))
     assert runs > 300
-    assert f"{runs} runs to do. Time on the GPU: ? for {runs} runs (not measured yet)" in said
+    assert f"{runs} runs to do. GPU time: ? for {runs} runs (not measured yet)" in said
     assert not (tmp_path / "none").exists()
+
+
+def test_in_a_checkout_a_plan_knows_the_gpu_minutes_of_all_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
+    assert code == 0
+    minutes = re.search(r"runs to do\. GPU time: ([\d.]+) minutes \(", said)
+    assert minutes is not None
+    assert 60 < float(minutes[1]) < 600
 
 
 def test_a_plan_of_precisions_takes_the_runs_of_table_1_as_they_are(tmp_path):

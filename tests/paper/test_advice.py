@@ -7,7 +7,6 @@ from statistics import fmean
 import pytest
 
 from orthograd.paper.studies.advice import (
-    Effect,
     Setting,
     advice,
     advice_short,
@@ -16,7 +15,9 @@ from orthograd.paper.studies.advice import (
     of_runs,
     recommendation,
 )
+from orthograd.paper.studies.effect import Effect, recorded_effects
 from orthograd.paper.studies.method_tables import reproduced
+from orthograd.paper.verdicts.primary import FAMILY, primary
 from orthograd.statistics import Interval, holm
 
 ROOT = Path(__file__).parents[2]
@@ -65,24 +66,35 @@ def test_differences_are_candidate_minus_baseline():
     assert setting.ece.difference in setting.ece.interval
 
 
-def test_a_recommendation_agrees_with_the_verdict_of_the_comparison():
+def test_a_record_of_compare_is_corrected_over_the_rows_of_the_primary_comparison():
     for name in ("cnn", "cnn_batchnorm"):
         tables = json.loads((RESULTS / f"compare/digits-{name}.json").read_text())["tables"]
-        for images in ("clean", "shifted", "temperature-scaled"):
-            setting = of_comparison("digits", name, images).read(RESULTS)
-            is_for_it = recommendation(setting).startswith(("try", "weigh"))
-            assert is_for_it == (tables[images]["ece"]["verdict"] == "better")
+        effects = recorded_effects(tables)
+        assert list(effects) == [quantity for quantity in FAMILY if not quantity.startswith("shifted_after")]
+        p = [effect.p for effect in effects.values()]
+        assert [effect.corrected_p for effect in effects.values()] == pytest.approx(holm(p))
+        for images in ("clean", "shifted", "after_temperature"):
+            words = recommendation(of_comparison("digits", name, images).read(RESULTS))
+            assert words.startswith(("try", "weigh")) == (effects[f"{images}.ece"].verdict == "better")
 
 
-def test_only_one_recommendation_rests_on_the_rows_not_being_corrected_for():
-    """The page says which."""
+def test_recommendations_follow_from_the_family_of_the_pages():
+    pair = reproduced(RESULTS, "resnet18_1000_epochs", "baseline", "orthograd")
+    row = primary(pair)["clean.ece"]
+    setting = of_runs("1000 epochs", "resnet18_1000_epochs").read(RESULTS)
+    assert setting.ece == Effect.of(row)
+    assert (row.interval.high < 0, row.verdict) == (True, "inconclusive")
+    assert recommendation(setting) == "looks better, inconclusive at n = 5"
+
+
+def test_no_recommendation_rests_on_the_rows_not_being_corrected_for():
+    """The page says so."""
     rows = list(advised(RESULTS))
-    changed = [
+    assert not [
         setting.title
         for (_, setting, words), p in zip(rows, holm([setting.ece.p for _, setting, _ in rows]), strict=True)
         if words.startswith(("try", "weigh")) and p >= 0.05
     ]
-    assert changed == ["ResNet-18, few labels, 1000 epochs"]
 
 
 def test_the_readme_quotes_eight_rows_of_the_page():
@@ -91,5 +103,7 @@ def test_the_readme_quotes_eight_rows_of_the_page():
     assert set(rows) <= set(advice(RESULTS).splitlines())
 
 
-def test_what_rounds_to_zero_has_no_sign():
-    assert Effect(-0.0001, Interval(-0.002, 0.0004), 0.9, 1.0).text(3) == "0.000 (−0.002 to 0.000)"
+def test_an_end_near_zero_shows_its_side_and_a_difference_of_zero_has_no_sign():
+    assert Effect(-0.0001, Interval(-0.002, 0.0004), 0.9, 1.0).text(3) == "0.000 (−0.002 to +0.0004)"
+    marked = Effect(-0.1, Interval(-0.2, 0.1), 0.1, 1.0, "inconclusive", Interval(-0.2, -0.1))
+    assert marked.text(1) == "−0.1 (−0.2 to +0.1)†"

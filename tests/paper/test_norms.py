@@ -61,7 +61,7 @@ def test_few_and_many_steps_are_both_among_the_settings(recorded, long):
 def test_batchnorm_weights_of_every_run_of_100_epochs_on_few_labels_follow_the_equation(recorded, long):
     """Within 0.5%: steps added less than that, and recorded norms have four digits.
 
-    AdamW divides the projected gradient, so that its update is not exactly orthogonal: 1%, as predicted before the runs.
+    AdamW divides the projected gradient, so its update is not exactly orthogonal: 1%, as predicted before the runs.
     """
     count = 0
     for setting in recorded.values():

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..lab.comparison.plan import trial
-from ..lab.comparison.records import duration
+from ..lab.jobs.bundles import read_bundles
 from ..lab.jobs.files import config_hash
 from ..lab.jobs.jobs import ExperimentError, Failure, Grid
 from ..lab.jobs.store import Store
@@ -21,7 +21,7 @@ from ..lab.training.config import Config
 from ..lab.training.task import check_names
 from ..paper.cost import MEASURED, Rates, rates
 from ..paper.document.contents import write_reproduction
-from ..paper.evidence import Evidence, runs_of
+from ..paper.evidence import Evidence, minutes_of, runs_of
 from ..paper.plan import Experiment, Scale, named, runs_in_order
 from .execution import (
     INTERRUPTED,
@@ -37,6 +37,8 @@ from .execution import (
 
 __all__ = ["INCOMPLETE", "Failures", "Request", "reproduced"]
 
+COMMITTED = Path("docs/results/reproduction")
+"""The folder of records in a checkout."""
 INCOMPLETE = 3
 """The exit code when --minutes ended before all runs were done."""
 
@@ -104,6 +106,10 @@ def reproduced(request: Request, *, dry_run: bool) -> int:
     missing = request.missing(evidence)
     runs = sum(map(len, runs_in_order(request.experiments, request.scale).values()))
     console.print(f"{', '.join(request.names)}: {runs} runs, {runs - sum(map(len, missing))} of them done.")
+    if missing:
+        left = list(chain.from_iterable(missing))
+        speed = speed_of(left, evidence)
+        console.print(f"GPU time of the others: {time_of(left, speed)} ({speed.source}).", soft_wrap=True)
     code = 0 if request.is_rebuild else _trained(console, request, missing)
     if code != INTERRUPTED:
         _write(console, request)
@@ -149,8 +155,8 @@ def _write(console: Console, request: Request) -> None:
 
 def print_reproduction_plan(console: Console, experiments: Sequence[Experiment], evidence: Evidence) -> None:
     """Print a row per experiment; runs that an earlier row counts are not counted again."""
-    speed, seen = rates(evidence.records.values()), set[str]()
-    table = Table("experiment", "runs", "done", "shared with the above", "to do", "time", title="Plan")
+    speed, seen = speed_of([run for each in experiments for run in each.configs(evidence.scale)], evidence), set[str]()
+    table = Table("experiment", "runs", "done", "shared with the above", "to do", "GPU time", title="Plan")
     whole: list[Config] = []
     for experiment in experiments:
         configs = runs_of(experiment, evidence.scale)
@@ -162,22 +168,31 @@ def print_reproduction_plan(console: Console, experiments: Sequence[Experiment],
         whole += left
         seen.update(configs)
     console.print(table)
-    console.print(
-        f"{len(whole)} runs to do. Time on the GPU: {time_of(whole, speed)} ({speed.source}).", soft_wrap=True
-    )
+    console.print(f"{len(whole)} runs to do. GPU time: {time_of(whole, speed)} ({speed.source}).", soft_wrap=True)
+    if evidence.records:
+        spent = minutes_of(evidence.records.values())
+        console.print(f"The {len(evidence.records)} finished runs took {spent:.1f} minutes.", soft_wrap=True)
     if not MEASURED[0].is_file():
         console.print(f"A checkout that has {MEASURED[0]} gives better estimates.", soft_wrap=True)
     if evidence.scale.departures:
         console.print(f"Not the paper's setting: {', '.join(evidence.scale.departures)}.", soft_wrap=True)
 
 
+def speed_of(configs: Sequence[Config], evidence: Evidence) -> Rates:
+    """Rates from benchmarks and the records at hand; of networks that these lack, from a checkout's records."""
+    speed = rates(evidence.records.values())
+    if COMMITTED.is_dir() and any(speed.seconds(config) is None for config in configs):
+        return rates({**read_bundles(COMMITTED), **evidence.records}.values())
+    return speed
+
+
 def time_of(configs: Sequence[Config], speed: Rates) -> str:
-    """The total time of runs, with "?" for runs of unknown time.
+    """The minutes that runs keep a GPU busy, with "?" for runs of unknown time.
 
     >>> time_of([], Rates({}, {}, ""))
     'none'
     """
     known = [seconds for config in configs if (seconds := speed.seconds(config)) is not None]
     unknown = len(configs) - len(known)
-    text = duration(sum(known)) if known else "" if unknown else "none"
+    text = f"{sum(known) / 60:.1f} minutes" if known else "" if unknown else "none"
     return f"{text} + ? for {unknown} runs".removeprefix(" + ") if unknown else text

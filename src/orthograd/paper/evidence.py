@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise, product
+from math import fsum
 from pathlib import Path
+from typing import Any
 
+from ..calibration import CONVENTIONS, Convention
 from ..lab.comparison.formats import TITLES
 from ..lab.comparison.pair import MethodPair
-from ..lab.comparison.records import Metrics, Record, after_temperature, by_severity, clean, is_number, mean_over_shifts
+from ..lab.comparison.records import Metrics, Record, image_sets, is_number
 from ..lab.jobs.bundles import bundle_path, read_bundle, read_bundles, write_bundle
 from ..lab.jobs.files import config_hash
 from ..lab.jobs.store import Store
@@ -18,7 +21,19 @@ from ..lab.training.config import Config
 from .plan import EXPERIMENTS, Experiment, Scale
 
 ALONE = {"temperature": "temperature", "weight_norm": "weight norm", "training_loss": "training loss, last epoch"}
-IMAGES = {"clean": "", "after_temperature": " after temperature scaling", "shifted": ", corrupted images"}
+DERIVED = {
+    "brier_mean": ("brier", "Brier score, mean over classes"),
+    "confidence": ("max_softmax", "mean confidence, %"),
+    "calibration": ("loss", "loss, calibration part"),
+    "refinement": ("loss", "loss, refinement part"),
+}
+"""Metrics computed from those of a record: the metric with the same good direction, and the title."""
+IMAGES = {
+    "clean": "",
+    "shifted": ", corrupted images",
+    "after_temperature": " after temperature scaling",
+    "shifted_after_temperature": ", corrupted images, after temperature scaling",
+}
 Span = tuple[float, float]
 
 
@@ -108,28 +123,19 @@ class Evidence:
 
 
 def value_of(record: Record, quantity: str) -> float | None:
-    """The quantity in one run; None if the run does not have it.
+    """The quantity in one run, as a mean over its image sets; None if the run does not have it.
+
+    A quantity is one of `ALONE`, or images and a metric: clean.ece, severity_3.loss, type_fog.ece, or one of `IMAGES`.
 
     >>> value_of({"weight_norm": 79.7}, "weight_norm")
     79.7
+    >>> value_of({"metrics": {"clean": {}, "fog.1": {"ece": 0.25}, "fog.2": {"ece": 0.75}}}, "type_fog.ece")
+    0.5
     """
     images, _, metric = quantity.partition(".")
-    if quantity in ALONE:
-        value = _alone(record, quantity)
-    elif images.startswith("severity_"):
-        levels = by_severity([record], metric)[0]
-        level = int(images.removeprefix("severity_"))
-        value = levels[level] if level < len(levels) else None
-    elif images == "shifted":
-        value = mean_over_shifts(record, metric)
-    elif (metrics := _metrics(record, images)) is None:
-        return None
-    elif metric == "brier_mean":
-        brier = metrics["brier"]
-        value = brier / record["evaluated"]["classes"] if is_number(brier) else None
-    else:
-        value = metrics.get(metric)
-    return float(value) if value is not None and is_number(value) else None
+    values: list[Any] = [_alone(record, quantity)] if quantity in ALONE else list(_of_sets(record, images, metric))
+    known = [float(value) for value in values if is_number(value)]
+    return fsum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def values_of(records: tuple[Record, ...], quantity: str) -> list[float]:
@@ -148,10 +154,16 @@ def title_of(quantity: str) -> str:
     if quantity in ALONE:
         return ALONE[quantity]
     images, _, metric = quantity.partition(".")
-    name = "Brier score, mean over classes" if metric == "brier_mean" else TITLES[metric]
+    name = DERIVED[metric][1] if metric in DERIVED else TITLES[metric]
     if images.startswith("severity_"):
         return f"{name}, severity {images.removeprefix('severity_')}"
     return f"{name}{IMAGES[images]}"
+
+
+def convention_of(quantity: str) -> Convention | None:
+    """The unit, digits and good direction of a quantity's metric; None where it has none."""
+    metric = quantity.rpartition(".")[2]
+    return CONVENTIONS.get(DERIVED[metric][0] if metric in DERIVED else metric)
 
 
 def _alone(record: Record, quantity: str) -> float | None:
@@ -163,10 +175,33 @@ def _alone(record: Record, quantity: str) -> float | None:
     return None if fitted is None else float(fitted["temperature"])
 
 
-def _metrics(record: Record, images: str) -> Metrics | None:
-    if images == "clean":
-        return clean(record)
-    return None if record["after_temperature"] is None else after_temperature(record)
+def _of_sets(record: Record, images: str, metric: str) -> Iterator[Any]:
+    """The metric on each of these image sets."""
+    part, fitted = images.partition("_")[2], record.get("after_temperature") or {}
+    corrupted = {name: record["metrics"][name] for name in image_sets(record)}
+    sets: Mapping[str, Metrics]
+    if images.startswith("severity_"):
+        sets = {name: each for name, each in corrupted.items() if name.rpartition(".")[2] == part}
+    elif images.startswith("type_"):
+        sets = {name: each for name, each in corrupted.items() if name.rpartition(".")[0] == part}
+    elif images == "shifted_after_temperature":
+        sets = fitted.get("shifted") or {}  # older records do not have it
+    elif images == "after_temperature":
+        sets = {"clean": fitted["metrics"]} if fitted else {}
+    else:
+        sets = corrupted if images == "shifted" else {"clean": record["metrics"]["clean"]}
+    for each in sets.values():
+        yield _derived(record, each, metric) if metric in DERIVED else each.get(metric)
+
+
+def _derived(record: Record, metrics: Metrics, metric: str) -> Any:
+    value = metrics.get(DERIVED[metric][0])
+    if value is None or not is_number(value):
+        return None
+    if metric in ("calibration", "refinement"):
+        best = (record.get("after_temperature_on_test") or {}).get("metrics", {}).get("loss")
+        return best if metric == "refinement" or best is None else value - best
+    return 100 * value if metric == "confidence" else value / record["evaluated"]["classes"]
 
 
 def minutes_of(records: Iterable[Record]) -> float:

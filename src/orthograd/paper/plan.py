@@ -17,13 +17,10 @@ LIGHT = dataclasses.replace(PAPER, precision="bf16")
 SETTINGS = {
     "resnet18": PAPER,
     "resnet18_1000_epochs": dataclasses.replace(LIGHT, epochs=1000),
-    "resnet18_1000_epochs_unaugmented": dataclasses.replace(LIGHT, epochs=1000, augmentation="none"),
-    "resnet18_1000_epochs_undecayed": dataclasses.replace(LIGHT, epochs=1000, weight_decay=0.0),
     "wide_resnet28_10": dataclasses.replace(LIGHT, model="wide_resnet28_10"),
     "resnet50": dataclasses.replace(LIGHT, model="resnet50"),
     # AdamW's usual rate and decay: SGD's mean something else there.
     "resnet18_adamw": dataclasses.replace(LIGHT, optimizer="adamw", learning_rate=0.001, weight_decay=0.01),
-    "resnet18_cosine": dataclasses.replace(LIGHT, schedule="cosine"),
     "resnet18_all_labels": dataclasses.replace(LIGHT, labels_per_class=0),
     "resnet18_float32": dataclasses.replace(PAPER, precision="float32", shifts="none"),
     "resnet18_bf16": LIGHT,
@@ -207,13 +204,6 @@ EXPERIMENTS = {
             "adamw", "AdamW", "Does ⊥Grad have the same effects with AdamW as the base optimizer?", "resnet18_adamw", 10
         ),
         Experiment(
-            "cosine",
-            "Cosine schedule",
-            "Post hoc: does ⊥Grad have the same effects when the learning rate falls to zero?",
-            "resnet18_cosine",
-            10,
-        ),
-        Experiment(
             "resnet50",
             "ResNet-50",
             "Does ⊥Grad have the same effects on the network that the published code builds instead of "
@@ -246,23 +236,6 @@ EXPERIMENTS = {
             "wide_resnet28_10",
             5,
             (*PAIR, "orthograd_head", "orthograd_norm_weight", "orthograd_norm_bias", "orthograd_convolution"),
-        ),
-        Experiment(
-            "unaugmented",
-            "1000 epochs without augmentation",
-            "Post hoc: after 1000 epochs our networks are more accurate than the paper's. Do its numbers appear "
-            "without augmentation?",
-            "resnet18_1000_epochs_unaugmented",
-            3,
-            answers="extended_resnet18",
-        ),
-        Experiment(
-            "undecayed",
-            "1000 epochs without weight decay",
-            "Post hoc: the same question without weight decay. Is weight decay why ⊥Grad becomes underconfident?",
-            "resnet18_1000_epochs_undecayed",
-            3,
-            answers="extended_resnet18",
         ),
         Experiment(
             "full_data",

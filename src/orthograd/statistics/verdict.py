@@ -114,13 +114,16 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def probability(p: float) -> str:
-    """A p-value with two significant digits.
+def probability(p: float, *, level: float = 0.05) -> str:
+    """A p-value with two significant digits, or more where these hide on which side of the level it lies.
 
-    >>> probability(0.0312), probability(0.0)
-    ('0.031', '0')
+    >>> probability(0.0312), probability(0.0), probability(0.0497), probability(0.05003)
+    ('0.031', '0', '0.0497', '0.05003')
     """
-    return f"{p:.2g}"
+    texts = (f"{p:.{digits}g}" for digits in range(2, 18))
+    return next(
+        (text for text in texts if (float(text) < level, float(text) > level) == (p < level, p > level)), str(p)
+    )
 
 
 def ends(interval: Interval) -> str:

@@ -24,8 +24,10 @@ from orthograd.paper.document.blocks import (
 )
 from orthograd.paper.document.contents import FIGURES, NAME, PAGES, RECORDS, contents, differing, write_documents
 from orthograd.paper.document.experiments import names_of, part_of
+from orthograd.paper.document.tables import IMAGES, _named
 from orthograd.paper.evidence import Evidence
 from orthograd.paper.plan import EXPERIMENTS, named
+from orthograd.paper.verdicts.primary import QUANTITIES
 from tests.paper.flat import flat, tables
 from tests.paper.made_runs import made_run, made_table1
 
@@ -76,41 +78,60 @@ def test_experiments_without_runs_are_named_in_one_line_and_have_no_page(docs):
         assert (experiment.title in line.split("Not run: ")[1]) == (name not in begun)
 
 
-def test_the_summary_has_the_verdict_of_the_experiments_own_table():
-    """Here nine rows correct p to 0.06, where the five of other experiments would to 0.04."""
+def test_the_summary_has_the_verdict_of_the_primary_table():
+    """Ten rows correct p to 0.06, where five would to 0.03."""
     runs = [made_run(config.as_dict(), {}) for config in EXPERIMENTS["resnet50"].configs()]
     spread = [-1.5, -1.0, -0.7, -0.3, -0.1, 0.1, 0.3, 0.7, 1.0, 1.5]
     for run in runs:
         seed, is_candidate = run["config"]["seed"], run["config"]["method"] == "orthograd"
-        run["metrics"]["clean"] |= dict.fromkeys(run["metrics"]["clean"], 0.5 + 0.01 * spread[seed] * is_candidate)
+        for metrics in run["metrics"].values():
+            metrics |= dict.fromkeys(metrics, 0.5 + 0.01 * spread[seed] * is_candidate)
         run["metrics"]["clean"]["ece"] = 0.2 + 0.01 * (1.02 + spread[seed]) * is_candidate
-    assert 0.05 / 9 < ttest_1samp([1.02 + each for each in spread], 0).pvalue < 0.05 / 5
+        run["after_temperature"] = None
+    assert 0.05 / 10 < ttest_1samp([1.02 + each for each in spread], 0).pvalue < 0.05 / 5
     evidence = Evidence({run["hash"]: run for run in runs})
     part = flat(part_of(EXPERIMENTS["resnet50"], evidence))
-    own = next(block for block in tables(part) if "the paper's claim" in block.header)
-    row = next(row for row in own.rows if row[0] == "ECE ↓")
-    assert row[own.header.index("⊥Grad is")] == "inconclusive"
+    own = next(block for block in tables(part) if block.header[:2] == ("images", "metric"))
+    row = next(row for row in own.rows if row[:2] == ("clean", "ECE ↓"))
+    assert row[-1] == "inconclusive"
+    assert 0.05 < float(row[-2]) < 0.1
     (line,) = next(block.texts for block in part if isinstance(block, Items))
     assert "ECE ↓ +0.010 (+0.004 to +0.017), inconclusive" in line
     summary = next(block for block in tables(contents(evidence)) if block.header[0] == "experiment")
     assert summary.rows[0][2] == "+0.010 (+0.004 to +0.017), inconclusive"
 
 
+def test_every_committed_page_has_the_rows_of_the_primary_table_in_order():
+    names = [f"| {' | '.join(_named(quantity))} |" for quantity in QUANTITIES]
+    for path in sorted((ROOT / "docs" / PAGES).glob("*.md")):
+        lines = path.read_text().splitlines()
+        starts = [i for i, line in enumerate(lines) if line.startswith("| images | metric |")]
+        assert starts or path.stem == "post-hoc"
+        for start in starts:
+            end = next(i for i in range(start, len(lines)) if not lines[i])
+            rows = lines[start + 2 : end]
+            places = [next(i for i, name in enumerate(names) if row.startswith(name)) for row in rows]
+            assert places == sorted(places)
+            missing = {IMAGES[name.partition(".")[0]] for i, name in enumerate(QUANTITIES) if i not in places}
+            told = lines[start - 2].partition("Not measured: ")[2]
+            assert len(missing) == (told.count(",") + 1 if told else 0)
+
+
 def test_the_time_of_the_papers_runs_counts_shared_runs_once():
     own = [each for each in EXPERIMENTS.values() if each.is_of_the_paper]
     runs = {run["hash"]: run for each in own for run in (made_run(config.as_dict(), {}) for config in each.configs())}
     told = [block.text for block in contents(Evidence(runs)) if isinstance(block, Words)]
-    assert any(f"took {70 * 32 / 60:.1f} minutes of GPU time for 70 runs" in text for text in told)
+    assert any(f"the paper's {70 * 32 / 60:.1f} GPU minutes for 70 runs" in text for text in told)
 
 
 def test_numbers_of_the_paper_stand_beside_ours_with_a_verdict(docs):
     text = (docs / PAGES / "table1.md").read_text()
-    line = next(line for line in text.splitlines() if line.startswith("| ECE ↓ | SGD | 0.168"))
-    assert line.startswith("| ECE ↓ | SGD | 0.168 | 0.16")
+    line = next(line for line in text.splitlines() if line.startswith("| ECE ↓ | 0.168"))
+    assert line.startswith("| ECE ↓ | 0.168 | 0.16")
     assert line.endswith("| compatible |")
-    line = next(line for line in text.splitlines() if line.startswith("| entropy | +0.016 | +0.01"))
-    assert line.endswith("| higher | reproduced |")
-    assert "| loss ↓ | −0.64 (−1.28 to −0.005) | 0.05 [6] | −" in text  # printed as 0.64
+    line = next(line for line in text.splitlines() if line.startswith("| entropy | +0.016 | "))
+    assert line.endswith("| reproduced |")
+    assert "| loss ↓ | −0.07 | −0.64 (−1.28 to −0.005) | 0.05 [6] | −" in text  # printed as 0.64
     assert "Differences are ⊥Grad − SGD; ↓ lower is better, ↑ higher is better." in text
     assert "The paper prints d with the other sign, SGD − ⊥Grad." in text
     assert "- [1] **Contradicted by its own numbers.** The paper's interval ends at 2.77" in text
@@ -244,14 +265,48 @@ def test_on_the_page_words_begin_at_the_left_and_verdicts_have_a_sign():
     assert '<span class="verdict worse"><span aria-hidden="true">✗</span> worse</span>' in page
 
 
-def test_temperatures_fitted_on_test_images_are_shown_where_records_have_them(evidence):
-    part = as_markdown(part_of(EXPERIMENTS["temperature"], evidence), figures="f")
-    assert "fitted on |" not in part
-    fit = {"temperature": 2.5, "metrics": {"ece": 0.0125}}
-    runs = {name: run | {"after_temperature_on_test": fit} for name, run in evidence.records.items()}
-    part = as_markdown(part_of(EXPERIMENTS["temperature"], Evidence(runs)), figures="f")
-    assert "| SGD | test | 2.5000 | 0.0125 |" in part
-    assert part.count("| held-out |") == 2
+def rows_of(evidence):
+    """The rows of table 1's primary table, by images and metric."""
+    part = flat(part_of(EXPERIMENTS["table1"], evidence))
+    made = next(block for block in tables(part) if block.header[:2] == ("images", "metric"))
+    return {row[:2]: row[2:] for row in made.rows}, part
+
+
+def test_loss_has_its_two_parts_where_records_have_the_best_temperature(evidence):
+    rows, _ = rows_of(evidence)
+    assert ("clean", "loss, refinement part ↓") not in rows
+    fit = {"temperature": 2.5, "metrics": {"loss": 0.75}}
+    rows, _ = rows_of(
+        Evidence({name: run | {"after_temperature_on_test": fit} for name, run in evidence.records.items()})
+    )
+    assert rows["clean", "loss, refinement part ↓"][0] == "0.7500 ± 0.0000"
+    loss, calibration = (float(rows["clean", name][0].split()[0]) for name in ("loss ↓", "loss, calibration part ↓"))
+    assert calibration == pytest.approx(loss - 0.75, abs=1e-4)
+    assert rows["clean", "loss, calibration part ↓"][-2:] == ("–", "–")  # beside the family
+
+
+def test_corrupted_images_after_temperature_scaling_are_shown_where_measured(evidence):
+    rows, part = rows_of(evidence)
+    words = "Not measured: corrupted images after temperature scaling."
+    assert any(words in block.text for block in part if isinstance(block, Words))
+    assert not any(images == "corrupted, scaled" for images, _ in rows)
+    runs = {}
+    for name, run in evidence.records.items():
+        shifted = {images: run["metrics"][images] | {"ece": 0.25} for images in ("fog.1", "snow.5")}
+        runs[name] = run | {"after_temperature": run["after_temperature"] | {"shifted": shifted}}
+    rows, part = rows_of(Evidence(runs))
+    assert not any("Not measured" in block.text for block in part if isinstance(block, Words))
+    assert rows["corrupted, scaled", "ECE ↓"][0] == "0.2500 ± 0.0000"
+    assert [metric for images, metric in rows if images == "corrupted, scaled"] == [
+        "mean confidence, %",
+        "loss ↓",
+        "ECE ↓",
+        "Brier score ↓",
+        "AURC ↓",
+    ]
+    one = next(iter(runs))
+    runs[one] = evidence.records[one]  # an older record among them
+    assert not any(images == "corrupted, scaled" for images, _ in rows_of(Evidence(runs))[0])
 
 
 def test_the_baseline_is_called_by_its_optimizer():

@@ -43,25 +43,20 @@ def test_methods_are_drawn_by_the_seeds_that_all_have():
     assert [float(each.rpartition(" ")[2]) for each in told] == pytest.approx([-0.1, -0.08, 0.1], abs=0.005)
 
 
-def test_tables_tell_the_seeds_where_methods_differ_in_them():
-    made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 5})
-    (clean, _) = (block for block in made if isinstance(block, Table))
-    assert list(dict.fromkeys(row[0] for row in clean.rows)) == ["⊥Grad, 10 seeds", "⊥Grad, head, 5 seeds"]
-    made = blocks({"baseline": 5, "orthograd": 5, "orthograd_head": 5})
-    (clean, _) = (block for block in made if isinstance(block, Table))
-    assert list(dict.fromkeys(row[0] for row in clean.rows)) == ["⊥Grad", "⊥Grad, head"]
-
-
-def test_methods_with_few_runs_stand_beside_the_others_of_their_seeds():
+def test_each_method_has_a_column_with_its_seeds():
     made = blocks({"baseline": 10, "orthograd": 10, "orthograd_head": 2, "orthograd_norm_weight": 1})
-    *pairs, single = [block for block in made if isinstance(block, Table)]
-    assert {table.header[-1] for table in pairs} == {"⊥Grad is"}
-    methods = ["SGD", "⊥Grad", "⊥Grad, head", "⊥Grad, norm weights"]
-    names = [f"{method}, seed {seed}" for method in methods for seed in range(2)]
-    assert [row[0] for row in single.rows] == names[:-1]
-    ece = [float(row[single.header.index("ECE")]) for row in single.rows]
-    assert ece == pytest.approx([0.2, 0.2, 0.1, 0.1, 0.12, 0.12, 0.3], rel=0.02)
-    assert all(cell != "–" for row in single.rows for cell in row)
+    (own,) = (block for block in made if isinstance(block, Table))
+    assert own.header == ("images", "metric", "SGD", "⊥Grad, 10 seeds", "⊥Grad, head, 2 seeds")  # one seed has no pair
+    (row,) = (row for row in own.rows if row[:2] == ("clean", "ECE ↓"))
+    assert float(row[2].split()[0]) == pytest.approx(0.2, abs=0.002)
+    assert row[3].startswith("−0.09")
+    assert row[3].endswith(", better")
+
+
+def test_a_single_method_has_a_column_for_each_number():
+    (own,) = (block for block in blocks({"baseline": 5, "orthograd_head": 5}) if isinstance(block, Table))
+    name = "⊥Grad, head"
+    assert own.header[2:] == ("SGD", name, f"{name} − SGD (95%)", "p, Holm", f"{name} is")
 
 
 @pytest.mark.parametrize("seeds", [{"orthograd_head": 2}, {"orthograd": 0, "orthograd_head": 5}])
@@ -88,14 +83,8 @@ def test_what_comes_on_top_of_another_method_is_compared_with_that():
     assert RIVALS.on_top == {each: f"{each}_orthograd" for each in ("label_smoothing", "focal", "mixup")}
     assert LAYERS.on_top == {}
     seeds = {"baseline": 5, "orthograd": 5, "focal": 5, "focal_orthograd": 4, "mixup": 5, "mixup_orthograd": 2}
-    clean, shifted = (
-        block
-        for block in blocks(seeds, RIVALS)
-        if isinstance(block, Table) and block.header[0] == "on top of"  # of mixup are too few
-    )
-    assert clean.header[2:4] == shifted.header[2:4] == ("without ⊥Grad", "with ⊥Grad")
-    assert {row[0] for row in clean.rows} == {"focal loss"}
-    (ece,) = (row for row in clean.rows if row[1] == "ECE ↓")
-    without, with_it = (float(cell.split(" ")[0]) for cell in ece[2:4])
-    assert (without, with_it) == pytest.approx((0.06, 0.08), abs=0.005)
-    assert ece[-1] == "worse"
+    made = [block for block in blocks(seeds, RIVALS) if isinstance(block, Table)]
+    assert made[1].header == ("images", "metric", "focal loss, 4 seeds", "mixup, 2 seeds")
+    (row,) = (row for row in made[1].rows if row[:2] == ("clean", "ECE ↓"))
+    assert [float(cell.split(" ")[0].replace("−", "-")) for cell in row[2:]] == pytest.approx([0.02, -0.02], abs=0.005)
+    assert row[2].endswith(", worse")

@@ -58,7 +58,7 @@ def test_one_metric_that_differs_in_bf16_is_named_and_nothing_else():
     assert default(records).startswith("**Default:** TF32. ")
     assert default(records).endswith("Do not compare bf16 runs with other precisions: bf16 changes ECE (SGD).")
     made = tables(part_of(EXPERIMENT, records))
-    assert [len(table.rows) for table in made] == [26, 26, 26, 6, 15, 3]
+    assert [len(table.rows) for table in made] == [26, 26, 26, 6, 17, 3]
     changed = [row for table in made[:3] for row in table.rows if row[-1] not in ("equivalent", "inconclusive")]
     assert [(row[0], row[1], row[-1]) for row in changed] == [("SGD", "ECE ↓", "worse")] * 2
     assert all(row[3].startswith("+0.01") for row in changed)
@@ -96,9 +96,9 @@ def test_the_loss_in_training_is_told_for_all_precisions_with_two_seeds():
 
 def test_what_the_second_method_changes_is_told_for_each_precision():
     made = tables(part_of(EXPERIMENT, evidence(seeds=3)))
-    assert {row[0] for row in made[4].rows} == {"float32, 3 seeds", "TF32, 3 seeds", "bf16, 3 seeds"}
-    only = tables(part_of(EXPERIMENT, evidence(only=["tf32"])))
-    assert {row[0] for row in only[0].rows} == {"TF32, 5 seeds"}
+    assert made[4].header == ("images", "metric", "float32, 3 seeds", "TF32, 3 seeds", "bf16, 3 seeds")
+    only = part_of(EXPERIMENT, evidence(only=["tf32"]))
+    assert any(getattr(block, "text", "") == "All metrics: ⊥Grad in TF32" for block in only)
 
 
 def test_how_small_a_difference_can_be_detected():

@@ -9,6 +9,7 @@ import re
 from ...calibration import CONVENTIONS
 from ...statistics import Comparison, ComparisonTable
 from ...statistics.table import ARROWS, markdown_table
+from ...statistics.verdict import probability
 
 TITLES = {
     "top1_accuracy": "accuracy, %",
@@ -93,8 +94,8 @@ def cells(row: Comparison) -> list[str]:
         f"{row.candidate.mean:.{digits}f} ± {row.candidate.sd:.{digits}f}",
         f"{row.difference:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})",
         f"{row.cohens_d.value:+.2f} ({exact.low:+.2f} to {exact.high:+.2f})",
-        f"{row.p:.2g}",
-        f"{row.corrected_p:.2g}",
+        probability(row.p),
+        "" if row.corrected_p is None else probability(row.corrected_p),
         row.verdict,
     ]
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from ...lab.files import write_text
 from ..evidence import Evidence, minutes_of
+from ..formats import MARK
 from ..plan import EXPERIMENTS, PAIR, Experiment, Scale
 from ..verdicts.numbers import VERDICTS, Of, Tally, total
 from ..verdicts.rule import DRAWS, RULE
-from ..verdicts.statements import checked
+from ..verdicts.statements import STATEMENTS, checked
 from .blocks import Block, ByHand, Heading, Items, Picture, Table, Words, as_markdown, as_page, table
 from .experiments import answer_of, effect_text, effects_of, is_begun, names_of, part_of, pictures_of
 from .post_hoc import post_hoc_part
@@ -30,6 +31,22 @@ READING = (
     "Differences are ⊥Grad − SGD, or method − SGD for several methods, with 95% intervals, paired by seed, on clean "
     "images. Figure 1 is on corrupted images, temperature scaling after it. ↓: lower is better. ↑: higher is better."
 )
+NOTE = f"{MARK} The t interval and the bootstrap interval disagree about zero. The verdict follows the t interval."
+TABLES = (
+    "**Rows**: accuracy, loss, ECE, Brier score and AURC, on clean and corrupted images, before and after temperature "
+    "scaling (“scaled”). Temperature scaling does not change accuracy, so scaled images have no row for it.",
+    "**Better, worse**: p is below 0.05 after Holm's correction for these rows, as many as the records have. They are "
+    "one family for each comparison of two methods. The summary and the recommendations use the same family.",
+    "**Equivalent**: accuracy differs by less than one point, by two one-sided tests with the same correction. "
+    "**Inconclusive**: none of these.",
+    "**Rows without p** have no verdict. Mean confidence belongs to ECE: without bins, ECE is the distance between "
+    "confidence and accuracy, so it varies from seed to seed as accuracy does.",
+    "**Parts of the loss**: refinement is the loss after the best temperature for the test images. No temperature "
+    "lowers it further. Calibration is the rest.",
+    f"**{MARK}**: the t interval and the bootstrap interval disagree about zero. The verdict follows the t interval. "
+    "With fewer than ten seeds the bootstrap interval is too narrow.",
+)
+"""How to read the primary table."""
 
 
 def contents(evidence: Evidence) -> list[Block]:
@@ -46,7 +63,14 @@ def pages(evidence: Evidence) -> dict[str, list[Block]]:
     made: dict[str, list[Block]] = {NAME: list(_summary(evidence, PAGES, has_post_hoc=bool(post_hoc)))}
     for experiment in _begun(evidence):
         made[f"{PAGES}/{experiment.name}.md"] = list(part_of(experiment, evidence, records=f"../{RECORDS}"))
-    return {**made, f"{PAGES}/{POST_HOC}.md": post_hoc} if post_hoc else made
+    made |= {f"{PAGES}/{POST_HOC}.md": post_hoc} if post_hoc else {}
+    return {name: blocks if name == NAME else _noted(blocks) for name, blocks in made.items()}
+
+
+def _noted(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks, and a note where one has an interval with a mark."""
+    whole = list(blocks)
+    return [*whole, Words(NOTE)] if MARK in as_markdown(whole, figures="") else whole
 
 
 def _begun(evidence: Evidence) -> list[Experiment]:
@@ -87,11 +111,14 @@ def _summary(evidence: Evidence, folder: str | None, *, has_post_hoc: bool = Fal
         if listed:
             yield Heading(3, title)
             yield table(
-                ("experiment", "seeds", "ECE ↓", "accuracy ↑, points"),
-                (_row(each, evidence, folder) for each in listed),
+                ("experiment", "seeds", "ECE ↓", "accuracy ↑, points", "GPU minutes"),
+                ([*_row(each, evidence, folder), f"{minutes_of(evidence.runs(each)):.1f}"] for each in listed),
             )
     if has_post_hoc:
         yield Words(f"[Post hoc]({folder}/{POST_HOC}.md): weight norms, training losses, and the last epoch.")
+    yield Heading(2, "How to read a page")
+    yield Words("Every page has the same table of metrics:")
+    yield Items(TABLES)
     yield Heading(2, "How it was run")
     yield Words(_how(evidence))
 
@@ -134,7 +161,8 @@ def _counts(evidence: Evidence, folder: str | None) -> Table:
             for of in ("differences", "means"):
                 title = f"{_link(experiment, folder)}{against}, {of}"
                 rows.append([title, *tally_cells(answer.tally(of))])
-    rows.append(["statements in words", *tally_cells(_of_statements(evidence))])
+    untested = sum(each.untested is not None for each in STATEMENTS)
+    rows.append([f"statements in words; {untested} not tested", *tally_cells(_of_statements(evidence))])
     return table(("claims of", *VERDICTS), rows)
 
 
@@ -192,18 +220,23 @@ def _by_verdict(verdicts: dict[str, str]) -> str:
 
 
 def _how(evidence: Evidence) -> str:
-    """The recipe, the statistics, the time, and what was not run."""
+    """The recipe, the time, and what was not run."""
     own = [each for each in EXPERIMENTS.values() if each.is_of_the_paper]
-    runs = {run["hash"]: run for each in own for run in evidence.runs(each)}  # experiments share runs
     missing = [each.title for each in EXPERIMENTS.values() if not is_begun(each, evidence)]
     text = (
         "The recipe is the paper's, unless a page says otherwise. Runs of a seed share their images, initial weights "
-        "and batches, so differences are paired. Better and worse are significant after Holm's correction for the "
-        "rows of a table. Equivalent means that accuracy differs by less than one point. The paper's experiments took "
-        f"{minutes_of(runs.values()):.1f} minutes of GPU time for {len(runs)} runs. `make reproduce-check` fails if a "
-        "page differs from its records."
+        f"and batches, so differences are paired. All experiments took {_time(EXPERIMENTS.values(), evidence)}, the "
+        f"paper's {_time(own, evidence)}. Experiments share runs, so their minutes add up to more. "
+        "`orthograd reproduce all --dry-run` estimates the minutes before anything runs. `make reproduce-check` fails "
+        "if a page differs from its records."
     )
     return f"{text} Not run: {'; '.join(missing)}." if missing else text
+
+
+def _time(experiments: Iterable[Experiment], evidence: Evidence) -> str:
+    """GPU minutes and number of runs, each run once."""
+    runs = {run["hash"]: run for each in experiments for run in evidence.runs(each)}
+    return f"{minutes_of(runs.values()):.1f} GPU minutes for {len(runs)} runs"
 
 
 def expected_files(docs: Path) -> dict[Path, str]:
@@ -255,6 +288,6 @@ def write_reproduction(
     }
     link = None if records is None else Path(os.path.relpath(records, folder / "tables")).as_posix()
     for experiment in experiments:
-        part = part_of(experiment, evidence, records=link)
+        part = _noted(part_of(experiment, evidence, records=link))
         texts[f"tables/{experiment.name}.md"] = as_markdown(part, figures="../figures")
     return [write_text(folder / name, text) for name, text in texts.items()]

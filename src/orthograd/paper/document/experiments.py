@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
@@ -12,25 +12,17 @@ from ...lab.jobs.bundles import bundle_path
 from ...lab.training.methods import METHODS
 from ...statistics import Comparison
 from ..evidence import Evidence, minutes_of, values_of
+from ..formats import difference_text
 from ..plan import EXPERIMENTS, NETWORKS, PAIR, SETTINGS, Experiment
 from ..verdicts.claims import Oddity, number_of, oddities_of, sections
-from ..verdicts.numbers import VERDICTS, Answer, differences_of
-from ..verdicts.statements import checked
-from .blocks import Block, Folded, Heading, Items, Picture, Table, Words, folded, table
+from ..verdicts.numbers import VERDICTS, Answer
+from ..verdicts.primary import primary
+from ..verdicts.statements import Finding, Statement, checked
+from .blocks import Block, Folded, Heading, Items, Picture, Words, folded, table
 from .figures import A_FEW, OVER_SEVERITY, methods_picture, reliability_picture, severity_picture
 from .precision import NAMES as PRECISIONS
 from .precision import precision_answer, precision_part
-from .tables import (
-    NONE,
-    difference_text,
-    differences_table,
-    effects_table,
-    means_table,
-    runs_table,
-    shown,
-    statistics_table,
-    tally_cells,
-)
+from .tables import NONE, differences_table, means_table, primary_blocks, tally_cells
 
 RELIABILITY = ("table1", "extended", "wideresnet", "resnet50")
 SEVERITY: dict[str, tuple[str, ...]] = dict.fromkeys(("corruption", "wideresnet", "resnet50"), OVER_SEVERITY)
@@ -39,13 +31,7 @@ SEVERITY |= {"extended": ("top1_accuracy", "loss", "ece")}
 IMAGES = {"clean": "clean images", "shifted": "corrupted images", "after_temperature": "after temperature scaling"}
 ANSWERED_ON = {"corruption": "shifted", "temperature": "after_temperature"}
 """Experiments whose answer is not about clean images."""
-OWN_TOO: dict[str, tuple[str, ...]] = {
-    "corruption": ("clean", "shifted"),
-    "extended": ("clean", "shifted"),
-    "wideresnet": ("shifted",),
-    "resnet50": ("shifted",),
-}
-"""Experiments for which the paper has too few numbers, or none, and the images that they are shown on."""
+NOT_TESTED = "not tested"
 WITHOUT_EFFECT = "In parentheses: the mean count if both methods were the same."
 
 
@@ -61,15 +47,11 @@ def part_of(experiment: Experiment, evidence: Evidence, *, records: str | None =
         names = {method: name_of(experiment, method) for method in experiment.methods}
         yield from precision_part(experiment, evidence, names)
     else:
+        yield from _comparisons(experiment, evidence)
         yield from _the_paper(experiment, evidence)
-        images = ("clean", "shifted") if experiment.answers is None else OWN_TOO.get(experiment.name, ())
-        yield from _own_tables(experiment, evidence, images)
-        if experiment.name == "temperature":
-            yield from _fitted_on_test(experiment, evidence)
         yield from pictures_of(experiment, evidence)
     yield Heading(2, "Runs")
-    yield Words(_state(experiment, evidence))
-    yield from _sources(experiment, evidence, records)
+    yield Words(f"{_state(experiment, evidence)} {_sources(experiment, evidence, records)}")
 
 
 def is_begun(experiment: Experiment, evidence: Evidence) -> bool:
@@ -99,17 +81,14 @@ def names_of(experiment: Experiment) -> tuple[str, str]:
 def effects_of(experiment: Experiment, evidence: Evidence) -> dict[str, tuple[MethodPair, Comparison, Comparison]]:
     """ECE and accuracy of each method against the first, with its pair, by the method's title.
 
-    Holm's correction is over the rows of the experiment's own table, so that both have the same verdict.
+    They are rows of its primary table. Temperature scaling does not change accuracy.
     """
-    images, answer, found = ANSWERED_ON.get(experiment.name, "clean"), answer_of(experiment, evidence), {}
-    ece, accuracy = (f"{images}.{metric}" for metric in ("ece", "top1_accuracy"))
-    for method in experiment.methods[1:]:
-        pair = evidence.pair(experiment, method)
-        rows = {} if pair is None else differences_of(pair, shown(images))
-        if answer is not None and pair is answer.pair and ece in answer.comparisons:
-            rows |= answer.comparisons
-        if pair is not None and ece in rows and accuracy in rows:
-            found[name_of(experiment, method)] = pair, rows[ece], rows[accuracy]
+    images, found = ANSWERED_ON.get(experiment.name, "clean"), {}
+    for title, pair in _pairs(experiment, evidence).items():
+        rows = primary(pair)
+        accuracy = f"{'shifted' if images == 'shifted' else 'clean'}.top1_accuracy"
+        if {f"{images}.ece", accuracy} <= rows.keys():
+            found[title] = pair, rows[f"{images}.ece"], rows[accuracy]
     return found
 
 
@@ -161,29 +140,26 @@ def _the_paper(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
         yield Words(WITHOUT_EFFECT)
         yield table(("numbers", *VERDICTS), counts)
     if statements:
-        yield table(
-            ("the paper, in our words", "our differences (95%)", "verdict", "if both were the same, reproduced in"),
-            (
-                [statement.words, found.reason, found.verdict, f"{found.without_effect.get('reproduced', 0.0):.0%}"]
-                if found is not None
-                else [statement.words, "–", NONE, "–"]
-                for statement, found in statements
-            ),
-        )
+        header = ("the paper, in our words", "section", "our differences (95%)", "verdict")
+        yield table((*header, "reproduced if both were the same"), (_statement(*each) for each in statements))
     if answer is not None:
         yield from _numbers(answer)
 
 
+def _statement(statement: Statement, found: Finding | None) -> list[str]:
+    words = [statement.words, statement.section]
+    if found is None:
+        return [*words, *((statement.untested, NOT_TESTED) if statement.untested else ("–", NONE)), "–"]
+    return [*words, found.reason, found.verdict, f"{found.without_effect.get('reproduced', 0.0):.0%}"]
+
+
 def _numbers(answer: Answer) -> Iterator[Block]:
-    yield Words(
-        f"{caption(*answer.names)} “{answer.names[1]} is” is corrected for all rows by Holm's rule. “The paper's "
-        "claim” follows from the interval alone, as the paper does not correct its p."
-    )
-    yield from folded("All differences, ours beside the paper's", differences_table(answer))
-    statistics: list[Words | Table] = [statistics_table(answer)]
+    words = f"{caption(*answer.names)} “The paper's claim” follows from the interval alone, as the paper does not "
+    words += "correct its p."
     if any(row.d for row in answer.section.rows):
-        statistics.insert(0, Words("The paper prints d with the other sign, SGD − ⊥Grad."))
-    yield Folded("Effect sizes and p", tuple(statistics))
+        words += " The paper prints d with the other sign, SGD − ⊥Grad."
+    yield Words(words)
+    yield from folded("All differences, ours beside the paper's", differences_table(answer))
     yield Folded("All means, ours beside the paper's", (means_table(answer),))
     if notes := oddities_of(answer.section.name):
         yield Words("Notes on the paper's numbers:")
@@ -194,67 +170,30 @@ def _note(note: Oddity) -> str:
     return f"[{number_of(note)}] {'' if note.is_remark else '**Contradicted by its own numbers.** '}{note.reason}"
 
 
-def _own_tables(experiment: Experiment, evidence: Evidence, images: Sequence[str]) -> Iterator[Block]:
-    """Every method beside the first, on clean or corrupted images or both, and a figure of several methods."""
-    known, first = _by_title(experiment, evidence), names_of(experiment)[0]
-    if images and known:
-        yield Heading(2, "Our runs, metric by metric")
-        if (picture := methods_picture(f"{experiment.name}-methods", known, first)) is not None:
-            yield picture
-        column, second = ("", next(iter(known))) if len(known) == 1 else ("method", "method")
-        yield Words(
-            f"{caption(first, second)} Intervals are paired by seed. p, Holm is corrected for the rows of a method."
-        )
-        yield from _effects(known, (column, first, second), "", images)
-        on_top = {
-            METHODS[method].title: evidence.pair(experiment, top, beside=method)
-            for method, top in experiment.on_top.items()
-        }
-        yield from _effects(
-            _with_enough(on_top), ("on top of", "without ⊥Grad", "with ⊥Grad"), ", ⊥Grad on top of a method", images
-        )
-    yield from _first_looks(experiment, evidence)
+def _comparisons(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
+    """The primary table of every method beside the first, and of ⊥Grad on top of other methods."""
+    pairs, first = _pairs(experiment, evidence), names_of(experiment)[0]
+    if not pairs:
+        return
+    yield Heading(2, "All metrics")
+    drawn = {title: pair for title, pair in pairs.items() if len(pair.seeds) >= A_FEW}
+    if (picture := methods_picture(f"{experiment.name}-methods", drawn, first)) is not None:
+        yield picture
+    yield from primary_blocks(pairs, (first, next(iter(pairs)) if len(pairs) == 1 else "method"), is_shared=True)
+    on_top = {
+        METHODS[method].title: pair
+        for method, top in experiment.on_top.items()
+        if (pair := evidence.pair(experiment, top, beside=method)) is not None
+    }
+    if on_top:
+        yield Heading(3, f"⊥Grad on top of {next(iter(on_top)) if len(on_top) == 1 else 'a method'}")
+        yield from primary_blocks(on_top, ("without ⊥Grad", "with ⊥Grad"))
 
 
-def _effects(
-    pairs: Mapping[str, MethodPair], names: tuple[str, str, str], words: str, images: Sequence[str]
-) -> Iterator[Block]:
-    """A table for clean and for corrupted images, with the seeds where these differ between methods."""
-    if len({len(pair.seeds) for pair in pairs.values()}) > 1:
-        pairs = {f"{title}, {len(pair.seeds)} seeds": pair for title, pair in pairs.items()}
-    for where in images:
-        cases = {title: differences_of(pair, shown(where)) for title, pair in pairs.items()}
-        if any(cases.values()):
-            title = f"{IMAGES[where].capitalize()}{words}"
-            made = effects_table(cases, names)
-            yield from folded(title, made) if len(made.rows) > 12 else (Words(f"{title}:"), made)
-
-
-def _first_looks(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """Methods with too few seeds for a test, run by run, beside all other methods' runs of the same seeds."""
-    enough, runs = (
-        _by_title(experiment, evidence),
-        {method: evidence.method(experiment, method) for method in experiment.methods},
-    )
-    few = [method for method in experiment.methods[1:] if METHODS[method].title not in enough and runs[method]]
-    seeds = {run["config"]["seed"] for method in few for run in runs[method]}
-    if few:
-        rows = (
-            (f"{name_of(experiment, method)}, seed {run['config']['seed']}", run)
-            for method, own in runs.items()
-            for run in own
-            if run["config"]["seed"] in seeds
-        )
-        yield Folded("Methods with fewer than three pairs, run by run", (runs_table(rows),))
-
-
-def _by_title(experiment: Experiment, evidence: Evidence) -> dict[str, MethodPair]:
-    """The methods with enough seeds for a comparison with the first, by their titles."""
-    return _with_enough({METHODS[method].title: evidence.pair(experiment, method) for method in experiment.methods[1:]})
-
-
-def _with_enough(pairs: Mapping[str, MethodPair | None]) -> dict[str, MethodPair]:
-    return {title: pair for title, pair in pairs.items() if pair is not None and len(pair.seeds) >= A_FEW}
+def _pairs(experiment: Experiment, evidence: Evidence) -> dict[str, MethodPair]:
+    """The methods with two seeds or more that the first has, too, by their titles."""
+    pairs = {name_of(experiment, method): evidence.pair(experiment, method) for method in experiment.methods[1:]}
+    return {title: pair for title, pair in pairs.items() if pair is not None}
 
 
 def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
@@ -276,28 +215,6 @@ def _underconfident(experiment: Experiment, evidence: Evidence) -> Iterator[Bloc
 def _first_with(setting: str, method: str) -> Experiment:
     """The first of the experiments that share these runs."""
     return next(each for each in EXPERIMENTS.values() if each.setting == setting and method in each.methods)
-
-
-def _fitted_on_test(experiment: Experiment, evidence: Evidence) -> Iterator[Block]:
-    """Temperatures fitted on held-out images beside those fitted on the test images."""
-    rows = []
-    for method in experiment.methods:
-        done = evidence.method(experiment, method)
-        runs = [run for run in done if run.get("after_temperature") and run.get("after_temperature_on_test")]
-        if not runs:
-            return
-        for where in ("after_temperature", "after_temperature_on_test"):
-            fits = [run[where] for run in runs]
-            temperature = sum(fit["temperature"] for fit in fits) / len(fits)
-            ece = sum(fit["metrics"]["ece"] for fit in fits) / len(fits)
-            images = "held-out" if where == "after_temperature" else "test"
-            rows.append([name_of(experiment, method), images, f"{temperature:.4f}", f"{ece:.4f}"])
-    yield Heading(2, "Fitted on other images")
-    yield Words(
-        "Temperatures are fitted on 5,000 training images that the seed did not train on. The rows “test” are fitted "
-        "on the test images themselves, as a limit; do not do that in practice."
-    )
-    yield table(("method", "fitted on", "temperature", "ECE after ↓"), rows)
 
 
 def _state(experiment: Experiment, evidence: Evidence) -> str:
@@ -350,10 +267,10 @@ def _made_on(experiment: Experiment, evidence: Evidence) -> str:
     return "".join(f", {word}" for word in (*sorted(machines), *sorted(versions), *sorted(images)))
 
 
-def _sources(experiment: Experiment, evidence: Evidence, records: str | None) -> Iterator[Block]:
+def _sources(experiment: Experiment, evidence: Evidence, records: str | None) -> str:
     """The command, its minutes, and links to the records."""
     minutes = minutes_of(evidence.runs(experiment))
-    yield Words(f"`orthograd reproduce {experiment.name}` runs it again. Its runs took {minutes:.1f} minutes.")
+    words = f"`orthograd reproduce {experiment.name}` runs it again. Its runs took {minutes:.1f} minutes of GPU time."
     links = [
         f"[{method}{'' if setting == experiment.setting else f', {SETTINGS[setting].precision}'}]"
         f"({bundle_path(Path(records), setting, method).as_posix()})"
@@ -361,5 +278,4 @@ def _sources(experiment: Experiment, evidence: Evidence, records: str | None) ->
         for method in experiment.methods
         if records is not None and evidence.method(experiment, method, setting=setting)
     ]
-    if links:
-        yield Words(f"Records: {', '.join(links)}.")
+    return f"{words} Records: {', '.join(links)}." if links else words

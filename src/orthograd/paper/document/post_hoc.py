@@ -10,20 +10,20 @@ from statistics import fmean, median
 from scipy import stats
 
 from ...lab.comparison.formats import TITLES
-from ...lab.comparison.page.tables import typeset
 from ...lab.comparison.pair import MethodPair
 from ...lab.comparison.records import Record
 from ...lab.training.layers import layer_types_of
 from ...lab.training.methods import METHODS
 from ...statistics import holm
 from ..evidence import Evidence, values_of
+from ..formats import difference_text, p_text, signed
 from ..plan import EXPERIMENTS, FOLLOWED, PAIR, Experiment
 from ..verdicts.numbers import differences
 from ..verdicts.rule import LEVEL
 from .blocks import Block, Heading, Words, folded, table
 from .experiments import name_of, names_of
 from .figures import scatter_picture, training_picture
-from .tables import difference_text, mean_text, p_texts
+from .tables import mean_text
 
 LAYERS = {
     "head": "head",
@@ -88,7 +88,7 @@ def _rows(setting: str, pair: MethodPair) -> Iterator[list[str]]:
             mean_text(row.candidate, 3),
             f"{row.candidate.mean / row.baseline.mean:.3f}",
             difference_text(row, 3),
-            p_texts(row)[1],
+            p_text(row.corrected_p),
             row.verdict,
         ]
 
@@ -173,7 +173,7 @@ def last_epoch_part(evidence: Evidence) -> Iterator[Block]:
     if not tests:
         return
     corrected = dict(zip(tests, holm([float(test.pvalue) for test in tests.values()]), strict=True))
-    cells = {key: typeset(f"{test.statistic:+.2f} ({corrected[key]:.2g})") for key, test in tests.items()}
+    cells = {key: f"{signed(test.statistic, 2)} ({p_text(corrected[key])})" for key, test in tests.items()}
     shown = {metric: sum(corrected[name, metric] < LEVEL for name in methods) for metric in EVALUATED}
     counts = ", ".join(f"with {EVALUATED[metric]} in {count}" for metric, count in shown.items())
     yield Heading(2, "The last epoch")

@@ -10,20 +10,20 @@ from statistics import mean, median, stdev
 from scipy import stats
 
 from ...calibration import CONVENTIONS
-from ...lab.comparison.formats import caption
 from ...lab.comparison.page.tables import typeset
 from ...lab.comparison.pair import MethodPair
 from ...lab.comparison.records import Record
 from ...lab.training.methods import METHODS
 from ...statistics import Comparison, compare, holm
 from ..evidence import ALONE, Evidence, shares, title_of, values_of, with_whole_clocks
+from ..formats import difference_text, p_text
 from ..plan import SETTINGS, Experiment
 from ..verdicts.claims import sections
-from ..verdicts.numbers import claims_difference, differences, differences_of
+from ..verdicts.numbers import claims_difference, differences
 from ..verdicts.rule import LEVEL, Methods
 from ..verdicts.statements import POINT
 from .blocks import Block, Heading, Table, Words, folded, table
-from .tables import arrowed, difference_text, effects_table, mean_text, p_texts, shown
+from .tables import arrowed, mean_text, primary_blocks
 
 Key = tuple[str, str]
 """A method and a quantity."""
@@ -78,7 +78,7 @@ class PrecisionComparison:
 
     def verdict(self, names: Mapping[str, str]) -> str:
         """The result in a few sentences."""
-        least = typeset(f"{min(row.corrected_p or 0.0 for row in self.rows.values()):.2g}")
+        least = p_text(min(row.corrected_p or 0.0 for row in self.rows.values()))
         changed = _listed(self.changed, names) if self.changed else f"no metric differs (smallest p, Holm: {least})"
         equivalent = [key for key, row in self.rows.items() if row.verdict == "equivalent"]
         tested = sum(margin_of(quantity) is not None for _, quantity in self.rows)
@@ -94,7 +94,7 @@ class PrecisionComparison:
         if self.all_seeds == (self.seeds, self.seeds):
             return ""
         changed = [key for key, p in self.p_over_all_seeds.items() if p < LEVEL]
-        least = typeset(f"{min(self.p_over_all_seeds.values()):.2g}")
+        least = p_text(min(self.p_over_all_seeds.values()))
         given = f"{self.all_seeds[0]} in {NAMES[self.given]}"
         reference = f"{self.all_seeds[1]} in {NAMES[self.reference]}"
         return (
@@ -258,17 +258,15 @@ def _learning(runs: Runs, names: Mapping[str, str]) -> Iterator[Block]:
 
 def _effects(runs: Runs, methods: tuple[str, str], names: Mapping[str, str]) -> Iterator[Block]:
     """The second method against the first in each precision, over the seeds that both have."""
-    cases = {}
+    pairs = {}
     for name in NAMES:
-        if len(set.intersection(*(set(runs[name][method]) for method in methods))) > 1:
-            done = [run for method in methods for run in runs[name][method].values()]
-            pair = MethodPair.of(done, baseline=methods[0], candidate=methods[1])
-            cases[f"{NAMES[name]}, {len(pair.seeds)} seeds"] = differences_of(pair, shown("clean"))
-    if cases:
-        first, second = (names[method] for method in methods)
-        yield Heading(2, f"{second} in each precision")
-        yield Words(f"Clean images. {caption(first, second)}")
-        yield from folded(f"{second} − {first} in each precision", effects_table(cases, ("precision", first, second)))
+        done = [run for method in methods for run in runs[name][method].values()]
+        if (pair := MethodPair.if_enough(done, *methods)) is not None:
+            pairs[NAMES[name]] = pair
+    if pairs:
+        where = "each precision" if len(pairs) > 1 else next(iter(pairs))
+        yield Heading(2, f"All metrics: {names[methods[1]]} in {where}")
+        yield from primary_blocks(pairs, (names[methods[0]], names[methods[1]]))
 
 
 def _table(compared: PrecisionComparison, names: Mapping[str, str]) -> Table:
@@ -296,7 +294,8 @@ def _row(method: str, quantity: str, row: Comparison) -> list[str]:
         mean_text(row.baseline, digits),
         difference_text(row, digits),
         typeset(f"{row.difference / sd:+.2f}") if sd else "–",
-        *p_texts(row),
+        p_text(row.p),
+        p_text(row.corrected_p),
         "–" if margin is None else f"{margin:.{digits}f}",
         row.verdict,
     ]

@@ -1,28 +1,35 @@
-"""Tables: the paper's numbers beside ours, differences between methods, and single runs."""
+"""Tables: the primary table of a comparison, and the paper's numbers beside ours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from ...calibration import CONVENTIONS
-from ...lab.comparison.formats import metric_title
+from ...lab.comparison.formats import TITLES, caption
 from ...lab.comparison.page.tables import typeset
-from ...lab.comparison.records import Record
+from ...lab.comparison.pair import MethodPair
 from ...statistics import Comparison
 from ...statistics.samples import Moments
 from ...statistics.table import ARROWS
-from ..evidence import title_of, value_of
+from ..evidence import DERIVED, convention_of, title_of
+from ..formats import difference_text, interval_text, p_text, signed
 from ..verdicts.claims import Part, Row, number_of
 from ..verdicts.numbers import VERDICTS, Answer, Tally
-from .blocks import Table, table
+from ..verdicts.primary import FAMILY, QUANTITIES, primary
+from .blocks import Table, Words, table
 
-SHOWN = ("top1_accuracy", "loss", "ece", "entropy", "max_logit")
-NONE = "no runs"
-
-
-def shown(images: str) -> list[str]:
-    """The quantities by which methods are compared."""
-    return [f"{images}.{metric}" for metric in SHOWN]
+NONE, NOT_MEASURED = "no runs", "not measured"
+IMAGES = {
+    "clean": "clean",
+    "shifted": "corrupted",
+    "after_temperature": "clean, scaled",
+    "shifted_after_temperature": "corrupted, scaled",
+}
+"""The images in the primary table; scaled: after temperature scaling."""
+MISSING = {
+    "shifted": "corrupted images",
+    "after_temperature": "clean images after temperature scaling",
+    "shifted_after_temperature": "corrupted images after temperature scaling",
+}
 
 
 def arrowed(quantity: str) -> str:
@@ -31,8 +38,12 @@ def arrowed(quantity: str) -> str:
     >>> arrowed("clean.ece"), arrowed("severity_3.top1_accuracy"), arrowed("clean.entropy")
     ('ECE ↓', 'accuracy, %, severity 3 ↑', 'entropy')
     """
-    metric = quantity.rpartition(".")[2].removesuffix("_mean")
-    return title_of(quantity) + (ARROWS[CONVENTIONS[metric].better] if metric in CONVENTIONS else "")
+    return title_of(quantity) + _arrow(quantity)
+
+
+def _arrow(quantity: str) -> str:
+    convention = convention_of(quantity)
+    return "" if convention is None else ARROWS[convention.better]
 
 
 def mean_text(moments: Moments, digits: int) -> str:
@@ -40,136 +51,126 @@ def mean_text(moments: Moments, digits: int) -> str:
     return f"{moments.mean:.{digits}f} ± {moments.sd:.{digits}f}"
 
 
-def difference_text(row: Comparison, digits: int) -> str:
-    """The paired difference and its interval."""
-    low, high = row.interval
-    return f"{signed(row.difference, digits)} ({signed(low, digits)} to {signed(high, digits)})"
-
-
-def signed(value: float, digits: int) -> str:
-    """A number with its sign; zero has none.
-
-    >>> signed(-0.0123, 2), signed(-0.0003, 3)
-    ('−0.01', '0.000')
-    """
-    text = f"{value:+.{digits}f}"
-    return typeset(text) if float(text) else text[1:]
-
-
-def p_texts(row: Comparison) -> list[str]:
-    """p of the paired t-test, as it is and corrected."""
-    return [typeset(f"{row.p:.2g}"), typeset(f"{row.corrected_p:.2g}")]
-
-
 def tally_cells(tally: Tally) -> list[str]:
     """For each verdict its count, and in parentheses the mean count if the method did nothing."""
     return [f"{tally[verdict][0]} ({tally[verdict][1]:.1f})" for verdict in VERDICTS]
 
 
-def means_table(answer: Answer) -> Table:
-    """Every mean that the paper prints: theirs, ours, the range for theirs, and the verdict."""
-    seeds = answer.section.seeds
-    header = ("metric", "method", "paper", "ours ± SD", f"95% range, {seeds} seed{'s' * (seeds > 1)}", "verdict")
-    return table(header, (cells for row in answer.section.rows for cells in _mean_rows(answer, row)))
+def primary_blocks(
+    pairs: Mapping[str, MethodPair], names: tuple[str, str], *, is_shared: bool = False
+) -> Iterator[Words | Table]:
+    """The caption and the primary table of these pairs; ``is_shared`` if all have the same first method."""
+    cases = {f"{title}, {len(pair.seeds)} seeds": primary(pair) for title, pair in pairs.items()}
+    words, known = caption(*names), {name.partition(".")[0] for rows in cases.values() for name in rows}
+    if len(cases) > 1:
+        words += " Each cell: difference (95%), p after Holm's correction, and the verdict unless it is inconclusive."
+    if missing := [title for images, title in MISSING.items() if images not in known]:
+        words += f" Not measured: {', '.join(missing)}."
+    yield Words(words)
+    yield primary_table(cases, names, is_shared=is_shared)
 
 
-def _mean_rows(answer: Answer, row: Row) -> Iterator[list[str]]:
-    ours = answer.comparisons.get(row.quantity)
-    parts: tuple[Part, Part] = ("baseline", "candidate")
-    moments = (None, None) if ours is None else (ours.baseline, ours.candidate)
-    for part, name, printed, own in zip(parts, answer.names, (row.baseline, row.candidate), moments, strict=True):
-        digits, estimate = printed.digits + 1, answer.estimate(row, part)
-        cells = [arrowed(row.quantity), name, f"{printed}{_marks(answer, row, part)}"]
-        if own is None or estimate is None:
-            yield [*cells, "–", "–", NONE]
-        else:
-            low, high = estimate.expected(answer.section.seeds, printed.rounding)
-            expected = typeset(f"{low:.{digits}f} to {high:.{digits}f}")
-            yield [*cells, mean_text(own, digits), expected, answer.verdict(row, part) or NONE]
+def primary_table(
+    cases: Mapping[str, Mapping[str, Comparison]], names: tuple[str, str], *, is_shared: bool = False
+) -> Table:
+    """A row for each quantity of the primary comparison that a case has.
+
+    ``cases`` are the rows of `orthograd.paper.verdicts.primary.primary` by title, ``names`` the two methods. A single
+    case has a column for each number. Of several cases each has one column, beside the mean of a shared first method.
+    """
+    shown = [name for name in QUANTITIES if any(name in rows for rows in cases.values())]
+    first, second = names
+    if len(cases) == 1:
+        (rows,) = cases.values()
+        header = ("images", "metric", first, second, f"{second} − {first} (95%)", "p, Holm", f"{second} is")
+        return table(header, ([*_named(name), *_cells(name, rows[name])] for name in shown))
+    cells = ([*_named(name), *([_first(name, cases)] if is_shared else []), *_columns(name, cases)] for name in shown)
+    return table(("images", "metric", *([first] if is_shared else []), *cases), cells)
+
+
+def _first(quantity: str, cases: Mapping[str, Mapping[str, Comparison]]) -> str:
+    """The mean of the first method, over the seeds of the case with the most."""
+    moments = max((rows[quantity].baseline for rows in cases.values() if quantity in rows), key=lambda each: each.n)
+    return mean_text(moments, _digits(quantity))
+
+
+def _named(quantity: str) -> list[str]:
+    images, _, metric = quantity.partition(".")
+    return [IMAGES[images], (DERIVED[metric][1] if metric in DERIVED else TITLES[metric]) + _arrow(quantity)]
+
+
+def _digits(quantity: str) -> int:
+    convention = convention_of(quantity)
+    return 2 if quantity.endswith(".confidence") else 4 if convention is None else convention.digits
+
+
+def _cells(quantity: str, row: Comparison) -> list[str]:
+    digits = _digits(quantity)
+    tested = [p_text(row.corrected_p), row.verdict if quantity in FAMILY else "–"]
+    return [mean_text(row.baseline, digits), mean_text(row.candidate, digits), difference_text(row, digits), *tested]
+
+
+def _columns(quantity: str, cases: Mapping[str, Mapping[str, Comparison]]) -> Iterator[str]:
+    for row in (rows.get(quantity) for rows in cases.values()):
+        text = NOT_MEASURED if row is None else difference_text(row, _digits(quantity))
+        if row is not None and quantity in FAMILY:
+            text += f", {p_text(row.corrected_p)}{'' if row.verdict == 'inconclusive' else f', {row.verdict}'}"
+        yield text
 
 
 def differences_table(answer: Answer) -> Table:
-    """Every difference: the paper's, ours, and the verdict on the paper's."""
-    header = ("metric", "paper", "ours (95%)", f"{answer.names[1]} is", "the paper's claim")
-    return table(header, (_difference_row(answer, row) for row in answer.section.rows))
+    """Every difference: the paper's, ours, effect sizes and p, and the verdict on the paper's."""
+    is_tested = any(row.d or row.p for row in answer.section.rows)
+    theirs = ("paper", *(("paper: d (95%)", "paper: p") if is_tested else ()))
+    header = ("metric", *theirs, "ours (95%)", "ours: d (95%)", "ours: p", "the paper's claim")
+    return table(header, (_difference_row(answer, row, is_tested) for row in answer.section.rows))
 
 
-def _difference_row(answer: Answer, row: Row) -> list[str]:
+def _difference_row(answer: Answer, row: Row, is_tested: bool) -> list[str]:
     digits, ours = max(row.baseline.digits, row.candidate.digits), answer.comparisons.get(row.quantity)
+    cells = [arrowed(row.quantity), signed(row.candidate.value - row.baseline.value, digits)]
+    if is_tested:
+        interval = f" ({row.interval[0]} to {row.interval[1]})" if row.interval else ""
+        cells.append(typeset(f"{row.d}{interval}") + _marks(answer, row, "interval") if row.d else "–")
+        cells.append(typeset(str(row.p)) + _marks(answer, row, "p") if row.p else "–")
+    if ours is None:
+        return [*cells, "–", "–", "–", NONE]
+    d = ours.cohens_d
+    effect = signed(d.value, 2) if d.normal is None else interval_text(d.value, d.normal, 2)
     return [
-        arrowed(row.quantity),
-        signed(row.candidate.value - row.baseline.value, digits),
-        "–" if ours is None else difference_text(ours, max(digits, 2) + 1),
-        NONE if ours is None else ours.verdict,
+        *cells,
+        difference_text(ours, max(digits, 2) + 1),
+        effect,
+        p_text(ours.p),
         answer.verdict(row, "difference") or NONE,
     ]
 
 
-def statistics_table(answer: Answer) -> Table:
-    """Effect sizes and p of every difference, the paper's where it prints them and ours."""
-    is_printed = any(row.d or row.p for row in answer.section.rows)
-    header = (
-        "metric",
-        *(("paper: d (95%)", "paper: p") if is_printed else ()),
-        "ours: d (95%)",
-        "p",
-        "p, Holm",
+def means_table(answer: Answer) -> Table:
+    """Every mean that the paper prints: theirs, ours, the range for theirs, and the verdict, of both methods."""
+    seeds = answer.section.seeds
+    of = ("paper", "ours ± SD", f"95% range, {seeds} seed{'s' * (seeds > 1)}", "verdict")
+    header = ("metric", *(f"{name}: {each}" for name in answer.names for each in of))
+    parts: tuple[Part, Part] = ("baseline", "candidate")
+    rows = answer.section.rows
+    return table(
+        header,
+        ([arrowed(row.quantity), *(cell for part in parts for cell in _mean(answer, row, part))] for row in rows),
     )
-    return table(header, (_statistics_row(answer, row, is_printed) for row in answer.section.rows))
 
 
-def _statistics_row(answer: Answer, row: Row, is_printed: bool) -> list[str]:
-    cells = [arrowed(row.quantity)]
-    if is_printed:
-        interval = f" ({row.interval[0]} to {row.interval[1]})" if row.interval else ""
-        cells.append(typeset(f"{row.d}{interval}") + _marks(answer, row, "interval") if row.d else "–")
-        cells.append(typeset(str(row.p)) + _marks(answer, row, "p") if row.p else "–")
-    ours = answer.comparisons.get(row.quantity)
-    if ours is None or ours.cohens_d.normal is None:
-        return [*cells, "–", "–", "–"]
-    low, high = ours.cohens_d.normal
-    return [*cells, f"{signed(ours.cohens_d.value, 2)} ({signed(low, 2)} to {signed(high, 2)})", *p_texts(ours)]
+def _mean(answer: Answer, row: Row, part: Part) -> list[str]:
+    is_first, ours = part == "baseline", answer.comparisons.get(row.quantity)
+    printed, estimate = row.baseline if is_first else row.candidate, answer.estimate(row, part)
+    digits, cell = printed.digits + 1, f"{printed}{_marks(answer, row, part)}"
+    if ours is None or estimate is None:
+        return [cell, "–", "–", NONE]
+    low, high = estimate.expected(answer.section.seeds, printed.rounding)
+    expected = typeset(f"{low:.{digits}f} to {high:.{digits}f}")
+    own = mean_text(ours.baseline if is_first else ours.candidate, digits)
+    return [cell, own, expected, answer.verdict(row, part) or NONE]
 
 
 def _marks(answer: Answer, row: Row, part: Part) -> str:
     """The numbers of the notes on a part of a row."""
     return "".join(f" [{number_of(oddity)}]" for oddity in answer.oddities(row) if oddity.part == part)
-
-
-def effects_table(cases: Mapping[str, Mapping[str, Comparison]], names: tuple[str, str, str]) -> Table:
-    """A row for each case and metric: means of two methods, paired difference, p, verdict.
-
-    ``names`` are the title of the first column, or "" for none, and the two methods.
-    """
-    case, first, second = names
-    header = ("metric", first, second, f"{second} − {first} (95%)", "d", "p", "p, Holm", f"{second} is")
-    if not case:
-        return table(header, (_effect_row(*item) for rows in cases.values() for item in rows.items()))
-    rows = ([name, *_effect_row(*item)] for name, rows in cases.items() for item in rows.items())
-    return table((case, *header), rows)
-
-
-def _effect_row(quantity: str, row: Comparison) -> list[str]:
-    metric = quantity.rpartition(".")[2]
-    digits = CONVENTIONS[metric].digits
-    return [
-        metric_title(metric),
-        mean_text(row.baseline, digits),
-        mean_text(row.candidate, digits),
-        difference_text(row, digits),
-        signed(row.cohens_d.value, 2),
-        *p_texts(row),
-        row.verdict,
-    ]
-
-
-def runs_table(runs: Iterable[tuple[str, Record]]) -> Table:
-    """A row for each run, by its name: its metrics on clean and on corrupted images."""
-    quantities = [*shown("clean"), *shown("shifted")]
-    return table(("run", *map(title_of, quantities)), ([name, *_values(run, quantities)] for name, run in runs))
-
-
-def _values(run: Record, quantities: Iterable[str]) -> Iterator[str]:
-    for quantity in quantities:
-        value = value_of(run, quantity)
-        yield "–" if value is None else f"{value:.{CONVENTIONS[quantity.rpartition('.')[2]].digits}f}"

@@ -7,28 +7,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...calibration import CONVENTIONS
-from ...lab.comparison.formats import TITLES
-from ...lab.comparison.page.tables import typeset
-from ...statistics import compare
+from ...lab.comparison.formats import metric_title
+from ...lab.comparison.pair import MethodPair
 from ...statistics.table import markdown_table
 from ..evidence import title_of
+from ..formats import p_text, signed
 from ..plan import PAIR
 from ..verdicts.claims import sections
-from ..verdicts.numbers import differences_of
+from ..verdicts.numbers import differences, differences_of
+from ..verdicts.primary import primary
+from ..verdicts.rule import LEVEL
 from ..verdicts.statements import POINT
-from .effect import Effect, signed
-from .method_tables import STOPS, moment, reproduced
+from .effect import Effect, recorded_effects
+from .method_tables import moment, reproduced
 from .table1_sets import pooled
 
-LEVEL = 0.05
 SMALL = POINT["ece"]
 """A difference in ECE that is too small to matter, as in the verdicts on the paper's claims."""
 FEW_SEEDS = 10
 """With fewer seeds than this, "no difference detected" is called inconclusive."""
+STUDIED = {
+    "clean.top1_accuracy": "top1_accuracy",
+    "clean.loss": "loss",
+    "clean.ece": "ece",
+    "after_temperature.ece": "ece_scaled",
+}
+"""The rows of the primary comparison that docs/results/when.json has."""
 TABLE_1 = {
     "clean.top1_accuracy": " ↑",
     "clean.loss": " ↓",
@@ -92,23 +100,24 @@ def of_runs(
 
     def read(results: Path) -> Setting | None:
         pair = reproduced(results, setting, *methods)
-        if pair is None:
-            return None
-        ece, accuracy = (Effect.of(pair.tables[images][metric]) for metric in ("ece", "top1_accuracy"))
-        return Setting(title, len(pair.seeds), ece, accuracy)
+        return None if pair is None else _setting(title, pair, images)
 
     return Source(read, readme)
 
 
 def of_sets(title: str, *, images: str = "clean", readme: bool = False) -> Source:
     """A row from all sets of runs of table 1, pooled by seed."""
+    return Source(lambda results: _setting(title, pooled(results), images), readme)
 
-    def read(results: Path) -> Setting:
-        pair = pooled(results)
-        ece, accuracy = (Effect.of(pair.tables[images][metric]) for metric in ("ece", "top1_accuracy"))
-        return Setting(title, len(pair.seeds), ece, accuracy)
 
-    return Source(read, readme)
+def _setting(title: str, pair: MethodPair, images: str) -> Setting:
+    rows = primary(pair)
+    return Setting(title, len(pair.seeds), *(Effect.of(rows[name]) for name in _names(images)))
+
+
+def _names(images: str) -> tuple[str, str]:
+    """ECE and accuracy, which temperature scaling does not change."""
+    return f"{images}.ece", f"{'clean' if images == 'after_temperature' else images}.top1_accuracy"
 
 
 def of_comparison(title: str, name: str, images: str, *, readme: bool = False) -> Source:
@@ -116,9 +125,8 @@ def of_comparison(title: str, name: str, images: str, *, readme: bool = False) -
 
     def read(results: Path) -> Setting:
         record = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))
-        rows = record["tables"][images]
-        effects = (Effect.recorded(rows[metric]) for metric in ("ece", "top1_accuracy"))
-        return Setting(title, len(record["seeds"]), *effects)
+        effects = recorded_effects(record["tables"])
+        return Setting(title, len(record["seeds"]), *(effects[each] for each in _names(images)))
 
     return Source(read, readme)
 
@@ -128,14 +136,13 @@ def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Sourc
 
     def read(results: Path) -> Setting:
         record = json.loads((results / "when.json").read_text(encoding="utf-8"))
-        methods = [[moment(run, record["epochs"], stop) for run in runs] for runs in record["runs"][case].values()]
-        ece, accuracy = (
-            Effect.of(compare(*([at[metric] for at in method] for method in methods)))
-            for metric in ("ece", "top1_accuracy")
+        first, second = (
+            [moment(run, record["epochs"], stop) for run in runs] for runs in record["runs"][case].values()
         )
-        # Bonferroni's correction over all cases in the study's table.
-        cases = sum(len(stops) for stops in STOPS.values())
-        return Setting(title, len(methods[0]), replace(ece, corrected_p=min(1.0, cases * ece.p)), accuracy)
+        rows = differences(
+            {name: ([at[key] for at in first], [at[key] for at in second]) for name, key in STUDIED.items()}
+        )
+        return Setting(title, len(first), *(Effect.of(rows[name]) for name in _names("clean")))
 
     return Source(read, readme)
 
@@ -143,13 +150,14 @@ def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Sourc
 SOURCES = (
     of_sets("ResNet-18, few labels, clean images", readme=True),
     of_runs("ResNet-18, few labels, corrupted images", "resnet18", images="shifted", readme=True),
-    of_sets("ResNet-18, few labels, after temperature scaling", images="temperature-scaled", readme=True),
+    of_sets("ResNet-18, few labels, after temperature scaling", images="after_temperature", readme=True),
     of_runs("ResNet-18, few labels, 1000 epochs", "resnet18_1000_epochs", readme=True),
     of_runs("ResNet-18, few labels, small last batch dropped", "resnet18_drop"),
     of_runs("ResNet-18, all 50,000 labels", "resnet18_all_labels", readme=True),
     of_runs("ResNet-50, few labels", "resnet50", readme=True),
     of_runs("WideResNet-28-10, few labels", "wide_resnet28_10"),
     of_runs("ResNet-18, AdamW instead of SGD", "resnet18_adamw"),
+    of_runs("ResNet-18, AdamW with SGD's decay (0.05)", "resnet18_adamw_matched"),
     of_runs(
         "ResNet-18, weight decay on convolutions only",
         "resnet18_bf16",
@@ -161,7 +169,7 @@ SOURCES = (
         for name, title in {"label_smoothing": "label smoothing", "focal": "focal loss", "mixup": "mixup"}.items()
     ),
     of_comparison("digits, small plain CNN, 300 epochs", "cnn", "clean", readme=True),
-    of_comparison("digits, small plain CNN, after temperature scaling", "cnn", "temperature-scaled"),
+    of_comparison("digits, small plain CNN, after temperature scaling", "cnn", "after_temperature"),
     of_study("digits, small plain CNN, 56 epochs (short training)", "plain CNN", 56),
     of_comparison("digits, small BatchNorm CNN, 300 epochs", "cnn_batchnorm", "clean", readme=True),
     of_comparison("digits, small BatchNorm CNN, corrupted images", "cnn_batchnorm", "shifted"),
@@ -188,28 +196,20 @@ def advice_short(results: Path) -> str:
 
 
 def table1(results: Path) -> str:
-    """Five rows of the paper's table 1 beside ours; p has Holm's correction over all rows of that table."""
+    """Five rows of the paper's table 1 beside ours."""
     pair = reproduced(results, "resnet18", *PAIR)
     assert pair is not None
-    printed = sections()["table1_resnet18"].rows
-    differences = differences_of(pair, [row.quantity for row in printed])
+    printed = [row for row in sections()["table1_resnet18"].rows if row.quantity in TABLE_1]
+    ours = differences_of(pair, [row.quantity for row in printed])
     rows = []
     for theirs in printed:
-        if theirs.quantity in TABLE_1:
-            digits, ours = theirs.baseline.digits, differences[theirs.quantity]
-            effect = Effect.of(ours).text(digits)
-            paper = typeset(signed(theirs.candidate.value - theirs.baseline.value, digits))
-            means = (f"{mean:.{digits}f}" for mean in (ours.baseline.mean, ours.candidate.mean))
-            name = f"{title_of(theirs.quantity)}{TABLE_1[theirs.quantity]}"
-            rows.append([name, *means, effect, typeset(f"{ours.corrected_p:.2g}"), paper])
-    header = [
-        "",
-        "SGD",
-        "⊥Grad",
-        f"⊥Grad − SGD (95% interval, n = {len(pair.seeds)})",
-        "p (Holm)",
-        "paper: ⊥Grad − SGD",
-    ]
+        digits, row = theirs.baseline.digits, ours[theirs.quantity]
+        means = (f"{mean:.{digits}f}" for mean in (row.baseline.mean, row.candidate.mean))
+        paper = signed(theirs.candidate.value - theirs.baseline.value, digits)
+        rows.append(
+            [f"{title_of(theirs.quantity)}{TABLE_1[theirs.quantity]}", *means, Effect.of(row).text(digits), paper]
+        )
+    header = ["", "SGD", "⊥Grad", f"⊥Grad − SGD (95% interval, n = {len(pair.seeds)})", "paper: ⊥Grad − SGD"]
     return markdown_table(header, rows)
 
 
@@ -218,12 +218,13 @@ def comparisons(results: Path) -> str:
     rows = []
     for name, title in (("cnn", "plain CNN"), ("cnn_batchnorm", "BatchNorm CNN")):
         tables = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))["tables"]
+        effects = recorded_effects(tables)
         for images, described in {"clean": "clean", "shifted": "corrupted"}.items():
-            for metric, arrow in {"top1_accuracy": " ↑", "loss": " ↓", "ece": " ↓"}.items():
-                row, digits = tables[images][metric], CONVENTIONS[metric].digits
+            for metric in ("top1_accuracy", "loss", "ece"):
+                row, effect, digits = tables[images][metric], effects[f"{images}.{metric}"], CONVENTIONS[metric].digits
                 means = [f"{row[method]['mean']:.{digits}f}" for method in ("baseline", "candidate")]
-                tested = Effect.recorded(row).text(digits), typeset(f"{row['corrected_p']:.2g}"), row["verdict"]
-                rows.append([title, described, TITLES[metric] + arrow, *means, *tested])
+                tested = effect.text(digits), p_text(effect.corrected_p), effect.verdict
+                rows.append([title, described, metric_title(metric), *means, *tested])
     header = ["network", "images", "metric", "SGD", "⊥Grad", "⊥Grad − SGD (95% interval)", "p (Holm)", "verdict"]
     return markdown_table(header, rows)
 

@@ -18,6 +18,7 @@ from ...lab.jobs.bundles import bundle_path, read_bundle
 from ...statistics import compare_table, difference_interval
 from ...statistics.table import markdown_table
 from ..document.post_hoc import norm_of, stretches_of
+from ..evidence import value_of
 
 Run = Mapping[str, Any]
 Value = Callable[[Run], Any]
@@ -28,7 +29,6 @@ SETTINGS = {
     "resnet18_1000_epochs": "1000 epochs",
     "resnet18_all_labels": "all labels",
     "resnet18_adamw": "AdamW",
-    "resnet18_cosine": "cosine schedule",
     "resnet50": "ResNet-50",
     "wide_resnet28_10": "WideResNet-28-10",
 }
@@ -40,11 +40,8 @@ EXPECTED: dict[str, tuple[Value, str]] = {
     "entropy": (lambda run: run["metrics"]["clean"]["entropy"], ".3f"),
     "loss ↓": (lambda run: run["metrics"]["clean"]["loss"], ".3f"),
     "ECE ↓": (lambda run: run["metrics"]["clean"]["ece"], ".4f"),
-    "ECE after temperature scaling ↓": (
-        lambda run: (run["after_temperature"] or {"metrics": {}})["metrics"].get("ece"),
-        ".4f",
-    ),
-    "ECE on corrupted images ↓": (lambda run: mean_over_shifts(run, "ece"), ".4f"),
+    "ECE after temperature scaling ↓": (lambda run: value_of(run, "after_temperature.ece"), ".4f"),
+    "ECE on corrupted images ↓": (lambda run: value_of(run, "shifted.ece"), ".4f"),
     "training loss, last epoch": (lambda run: run["losses"][-1], ".4f"),
 }
 EARLY = "stopped early"
@@ -150,12 +147,6 @@ def reproduced(results: Path, setting: str, baseline: str, candidate: str) -> Me
 def _read(path: Path) -> list[dict[str, Any]]:
     """The records of a bundle, kept: several tables need the same ones, and reading checks every hash."""
     return read_bundle(path)
-
-
-def mean_over_shifts(run: Run, metric: str) -> float | None:
-    """Mean over all corrupted test sets; None where there are none."""
-    shifted = [metrics[metric] for images, metrics in run["metrics"].items() if images != "clean"]
-    return fmean(shifted) if shifted else None
 
 
 def change(methods: Sequence[Sequence[Run]], of: Value, form: str) -> str:

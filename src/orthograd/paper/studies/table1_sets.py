@@ -17,6 +17,7 @@ from ...lab.comparison.pair import MethodPair
 from ...lab.comparison.records import Record, is_number
 from ...lab.jobs.bundles import read_bundle
 from ...statistics.table import markdown_table
+from ..formats import p_text
 from ..plan import PAIR, PAPER
 from .effect import Effect
 
@@ -64,7 +65,7 @@ def table1_sets(results: Path) -> str:
 def _row(title: str, seeds: str, pair: MethodPair) -> list[str]:
     clean, scaled = pair.tables["clean"], pair.tables["temperature-scaled"]
     effects = [Effect.of(clean[metric]).text(CONVENTIONS[metric].digits) for metric in SHOWN]
-    return [title, seeds, *effects, f"{clean['ece'].p:.2g}", Effect.of(scaled["ece"]).text(CONVENTIONS["ece"].digits)]
+    return [title, seeds, *effects, p_text(clean["ece"].p), Effect.of(scaled["ece"]).text(CONVENTIONS["ece"].digits)]
 
 
 def _mean(method: str, seed: int, runs: list[Record]) -> dict[str, Any]:

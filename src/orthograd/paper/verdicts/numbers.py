@@ -10,10 +10,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ...calibration import CONVENTIONS
 from ...lab.comparison.pair import MARGINS, MethodPair
-from ...statistics import Comparison, Direction, compare_table
-from ..evidence import values_of
+from ...statistics import Comparison, compare_table
+from ..evidence import convention_of, values_of
 from .claims import Oddity, Part, Printed, Row, Section, oddities_of
 from .rule import (
     DRAWS,
@@ -48,8 +47,9 @@ def differences(methods: Mapping[str, Methods], *, margins: Mapping[str, float] 
     if not methods:
         return {}
     if margins is None:
-        margins = {name: margin for name in methods if (margin := MARGINS.get(_metric(name))) is not None}
-    table = compare_table(methods, better={name: _better(name) for name in methods}, margins=margins, alpha=LEVEL)
+        margins = {name: margin for name in methods if (margin := MARGINS.get(name.rpartition(".")[2])) is not None}
+    better = {name: convention.better for name in methods if (convention := convention_of(name)) is not None}
+    table = compare_table(methods, better=better, margins=margins, alpha=LEVEL)
     return dict(zip(methods, table, strict=True))
 
 
@@ -57,16 +57,6 @@ def differences_of(pair: MethodPair, quantities: Sequence[str]) -> dict[str, Com
     """`differences` of the quantities for which every run has a number."""
     methods = {name: (values_of(pair.baseline, name), values_of(pair.candidate, name)) for name in quantities}
     return differences({name: both for name, both in methods.items() if all(both)})
-
-
-def _metric(quantity: str) -> str:
-    name = quantity.rpartition(".")[2]
-    return "brier" if name == "brier_mean" else name
-
-
-def _better(quantity: str) -> Direction | None:
-    convention = CONVENTIONS.get(_metric(quantity))
-    return None if convention is None else convention.better
 
 
 def claims_difference(row: Row, seeds: int) -> bool:
