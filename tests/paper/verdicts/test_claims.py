@@ -78,6 +78,9 @@ def test_data_and_last_batch_are_those_of_the_recipe():
     assert tuple(map(float, normalization["std"])) == DEVIATION
 
 
+IMAGES = (4800, 4810)
+
+
 def test_other_settings_change_what_they_say_and_nothing_else():
     changed = {
         name: {key for key, value in config.as_dict().items() if value != getattr(PAPER, key)}
@@ -94,7 +97,27 @@ def test_other_settings_change_what_they_say_and_nothing_else():
         "resnet18_bf16": {"precision"},
         "resnet18_keep": {"precision"},
         **{f"resnet18_{choice}": {"last_batch", "precision"} for choice in CHOICES["last_batch"][1:]},
+        "resnet18_adamw_matched": {"optimizer", "learning_rate", "weight_decay", "precision"},
+        **{
+            f"resnet18_batch{size}_{n}": {"batch_size", "labels_per_class", "precision"}
+            for size in (50, 100)
+            for n in IMAGES
+        },
+        **{f"resnet18_batch64_{n}": {"labels_per_class", "precision"} for n in IMAGES},
+        "wide_resnet28_10_drop": {"model", "last_batch", "precision"},
+        "resnet50_drop": {"model", "last_batch", "precision"},
+        "resnet18_adamw_drop": {"optimizer", "learning_rate", "weight_decay", "last_batch", "precision"},
+        "resnet18_all_labels_drop": {"labels_per_class", "last_batch", "precision"},
+        "resnet18_1000_epochs_drop": {"epochs", "last_batch", "precision"},
     }
+    for size in (50, 64, 100):
+        sizes = [SETTINGS[f"resnet18_batch{size}_{n}"].batches_of(n)[-1] for n in IMAGES]
+        assert sizes == [size, 10]
+    decays = [
+        SETTINGS["resnet18"].learning_rate * SETTINGS["resnet18"].weight_decay / (1 - SETTINGS["resnet18"].momentum),
+        SETTINGS["resnet18_adamw_matched"].learning_rate * SETTINGS["resnet18_adamw_matched"].weight_decay,
+    ]
+    assert decays[0] == pytest.approx(decays[1], rel=1e-9)
     assert SETTINGS["resnet18_1000_epochs"].epochs == int(claims_data()["extended_resnet18"]["epochs"])
     assert all(dataclasses.is_dataclass(config) for config in SETTINGS.values())
 
