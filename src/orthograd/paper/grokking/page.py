@@ -1,0 +1,112 @@
+"""The tables, the sentences and the page of the grokking experiments, from their records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+
+from ...figures.style import save_figure
+from ...lab.files import make_folder, write_text
+from ...statistics.table import markdown_table
+from ..verdicts.rule import RULE
+from .claims import PUBLISHED, Published
+from .figures import accuracy_figure, mechanism_figure
+from .records import GENERALIZES, Record
+
+Records = Mapping[str, Record]
+
+
+def results_table(records: Records) -> str:
+    """A line for each row: how many seeds generalize, when, and how the row ends."""
+    header = ["row", "figure", "seeds", "steps", "generalize", "median step", "accuracy, training / test"]
+    return markdown_table([*header, "zero gradient", "confidence", "ECE ↓"], [_line(each) for each in records.values()])
+
+
+def _line(record: Record) -> list[str]:
+    steps = [step for step in record.steps_to_generalize() if step is not None]
+    n = len(record.seeds)
+    accuracies = (_share(record.at(f"{part}_accuracy")) for part in ("train", "test"))
+    return [
+        record.row.title,
+        record.row.figure or "–",
+        str(n),
+        f"{record.row.steps:,}",
+        f"{len(steps)} of {n}",
+        f"{median(steps):,.0f} ({min(steps):,}–{max(steps):,})" if steps else "–",
+        " / ".join(accuracies),
+        _share(record.at("zero_gradient")),
+        *(f"{fmean(record.at(measure)):.2f}" for measure in ("confidence", "ece")),
+    ]
+
+
+def _share(values: Sequence[float]) -> str:
+    """The mean in percent, with a digit more where it is near 0 or 100 but is not.
+
+    >>> [_share([value]) for value in (0.0, 0.004, 0.5, 0.999, 1.0)]
+    ['0%', '0.4%', '50%', '99.9%', '100%']
+    """
+    percent = 100 * fmean(values)
+    is_between = 0 < percent < 1 or 99 < percent < 100
+    return f"{percent:.1f}%" if is_between else f"{percent:.0f}%"
+
+
+def verdicts_table(records: Records) -> str:
+    """Each published claim whose rows have records of at least two seeds, beside ours."""
+    known = [claim for claim in PUBLISHED if all(name in records for name in claim.rows)]
+    known = [claim for claim in known if all(len(records[name].seeds) > 1 for name in claim.rows)]
+    header = ["claim", "figure", "published", "ours (95% interval)", "seeds", "verdict"]
+    return markdown_table(header, [_verdict_line(claim, records) for claim in known])
+
+
+def _verdict_line(claim: Published, records: Records) -> list[str]:
+    estimate = claim.estimate(records)
+    low, high = estimate.interval
+    unit = "%" if claim.measure == "accuracy" and not claim.baseline else ""
+    digits = 1 if claim.measure == "accuracy" else 0
+    ours = f"{_number(estimate.value, digits)}{unit} ({_number(low, digits)} to {_number(high, digits)})"
+    published = {"higher": "higher", "lower": "lower"}.get(claim.says or "", "")
+    published = f"{claim.size:g}{unit}" if claim.size is not None else published
+    return [claim.text, claim.figure, published, ours, str(estimate.n), claim.verdict(records)]
+
+
+def _number(value: float, digits: int) -> str:
+    """A number with a proper minus sign, and without one at zero.
+
+    >>> _number(-1.26, 1), _number(-0.01, 1)
+    ('−1.3', '0.0')
+    """
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "−")
+
+
+def summary(records: Records) -> str:
+    """Three sentences: who generalizes, when, and why the others do not."""
+    shown = [records[name] for name in ("adamw", "ortho_adamw", "stablemax_short") if name in records]
+    shown = shown or list(records.values())
+    counts = [(record, [step for step in record.steps_to_generalize() if step is not None]) for record in shown]
+    who = ", ".join(f"{record.row.title} in {len(steps)} of {len(record.seeds)} seeds" for record, steps in counts)
+    fitted = ", ".join(f"{_share(record.at('train_accuracy'))} for {record.row.title}" for record in shown)
+    zero = ", ".join(f"{_share(record.at('zero_gradient'))} for {record.row.title}" for record in shown)
+    when = [f"{record.row.title} after {median(steps):,.0f} steps" for record, steps in counts if steps]
+    generalized = f" ({'; '.join(when)}, in the median)" if when else ""
+    return (
+        f"Test accuracy reaches {GENERALIZES:.0%} with {who}{generalized}. "
+        f"The training pairs were learned: {fitted}. "
+        f"Their gradient is exactly zero at the end in {zero} of them: softmax collapse."
+    )
+
+
+def write_page(records: Records, folder: Path) -> list[Path]:
+    """Write the tables and the figures of these records into a folder; their paths."""
+    make_folder(folder)
+    figures = {"mechanism.png": mechanism_figure, "accuracy.png": accuracy_figure}
+    for name, draw in figures.items():
+        save_figure(draw(records), folder / name)
+    text = f"# Grokking\n\n{summary(records)}\n\n{_figure('mechanism.png')}{results_table(records)}\n"
+    text += f"{_figure('accuracy.png')}## Verdicts\n\n{verdicts_table(records)}\n"
+    text += "".join(f"- {rule}\n" for rule in RULE)
+    return [write_text(folder / "grokking.md", text), *(folder / name for name in figures)]
+
+
+def _figure(name: str) -> str:
+    return f"![{name.removesuffix('.png')}: medians over seeds, bands from the lowest to the highest seed]({name})\n\n"
