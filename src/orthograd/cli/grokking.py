@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from ..lab.comparison.records import duration
 from ..paper.grokking.page import summary, write_page
 from ..paper.grokking.records import missing, read_records, recorded, write_record
-from ..paper.grokking.rows import QUICK, QUICK_SEEDS, SEEDS, Row, rows_named
+from ..paper.grokking.rows import QUICK, QUICK_ON_A_GPU, QUICK_SEEDS, SEEDS, Row, rows_named
 from .execution import TimeIsUp, exit_code, interrupted_after
 from .reproduction import INCOMPLETE
 
@@ -43,7 +43,8 @@ class GrokkingRequest:
     @property
     def rows(self) -> list[Row]:
         """The rows to have."""
-        return rows_named(self.only or (QUICK if self.is_quick else ()))
+        quick = QUICK_ON_A_GPU if self.device == "cuda" and torch.cuda.is_available() else QUICK
+        return rows_named(self.only or (quick if self.is_quick else ()))
 
     @property
     def all_seeds(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,21 +13,26 @@ from matplotlib.ticker import FuncFormatter
 from ...figures.style import BLUE, GREEN, GREY, INK, VERMILION, figure_style
 from .records import Record
 
-Look = tuple[str, str]
-LOOKS: dict[str, Look] = {
-    "adamw": (INK, "--"),
-    "ortho_adamw": (VERMILION, "-"),
-    "stablemax_short": (BLUE, "-."),
-    "decay_8": (GREEN, (0, (1, 1))),  # type: ignore[dict-item]
-    "adamw_float64": (GREY, (0, (5, 1))),  # type: ignore[dict-item]
-}
-"""The rows of the first figure, each with its color and line style."""
-CYCLE = list(LOOKS.values())
+Look = tuple[str, Any]
+LOOKS: tuple[Look, ...] = (
+    (INK, "--"),
+    (VERMILION, "-"),
+    (GREEN, (0, (1, 1))),
+    (BLUE, "-."),
+    (GREY, (0, (5, 1))),
+    (BLUE, ":"),
+)
+"""Colors and line styles, in the order of the rows."""
+MECHANISM = (
+    ("adamw", "ortho_adamw", "decay_8", "stablemax_short", "adamw_float64"),
+    ("float32_40", "float64_40", "float16_40", "adamw_long"),
+)
+"""The rows of the first figure: short training above, long training below."""
 
 PANELS = {
     "test_accuracy": ("accuracy on test pairs", "generalization"),
+    "radial": ("share of the gradient's energy", "gradient along the weights"),
     "zero_gradient": ("share of training pairs", "gradient exactly zero"),
-    "cosine": ("cosine of weights and −gradient", "gradient that only rescales"),
     "logit_norm": ("mean norm of logits", "logits"),
     "confidence": ("mean confidence on test pairs", "confidence"),
 }
@@ -42,24 +48,35 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "figure 2: 40% of pairs": ("float16_40", "float32_40", "float64_40"),
     "figure 2: 60% of pairs": ("float16_60", "float32_60", "float64_60"),
     "figure 2: 70% of pairs": ("float16_70", "float32_70", "float64_70"),
-    "figures 1, 4: long rows": ("stablemax", "stablemax_product", "stablemax_parity", "float64_long"),
+    "figures 1, 4: long rows": ("adamw_long", "stablemax", "stablemax_product", "stablemax_parity", "float64_long"),
 }
 """The panels of the second figure: rows by title."""
 
 
 def mechanism_figure(records: Mapping[str, Record]) -> Figure:
-    """Five measures over the steps of the short rows: medians, and the range of all seeds."""
-    shown = [records[name] for name in LOOKS if name in records]
+    """Measures over the steps of a few rows: medians, and the range of all seeds. Needs a record of `MECHANISM`."""
+    lines = [[records[name] for name in names if name in records] for names in MECHANISM]
+    lines = [rows for rows in lines if rows]
     with figure_style():
-        figure = Figure(figsize=(2.05 * len(PANELS), 2.5), layout="constrained")
-        for axes, (measure, (label, title)) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-            for record in shown:
-                _draw(axes, record, measure, LOOKS[record.row.name])
-            axes.set(title=title, xlabel="step", ylabel=label)
-            if measure == "logit_norm":
-                axes.set_yscale("log")
-        _legend_below(figure)
+        figure = Figure(figsize=(2.05 * len(PANELS), 2.5 * len(lines)), layout="constrained")
+        for part, rows in zip(figure.subfigures(len(lines), 1, squeeze=False)[:, 0], lines, strict=True):
+            _measures(part, rows)
     return figure
+
+
+def _measures(part: Any, rows: Sequence[Record]) -> None:
+    """A panel for each measure, with a legend below them."""
+    for axes, (measure, (label, title)) in zip(part.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+        for record, look in zip(rows, LOOKS, strict=False):
+            _draw(axes, record, measure, look)
+        axes.set(title=title, xlabel="step", ylabel=label)
+        if measure == "logit_norm":
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(-0.03, 1.03)
+        _thousands(axes, rows)
+    handles, labels = part.axes[0].get_legend_handles_labels()
+    part.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
 
 
 def accuracy_figure(records: Mapping[str, Record]) -> Figure:
@@ -79,12 +96,10 @@ def accuracy_figure(records: Mapping[str, Record]) -> Figure:
 
 
 def _group(axes: Axes, title: str, rows: Sequence[Record]) -> None:
-    looks = [*CYCLE, (BLUE, ":")]
-    for record, look in zip(rows, looks, strict=False):
+    for record, look in zip(rows, LOOKS, strict=False):
         _draw(axes, record, "test_accuracy", look)
     axes.set(title=title, xlabel="step", ylabel="accuracy on test pairs", ylim=(-0.03, 1.03))
-    if max(record.row.steps for record in rows) >= 10_000:
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step / 1000:g}k"))
+    _thousands(axes, rows)
     axes.legend(frameon=False, loc="best", fontsize=5.5)
 
 
@@ -98,6 +113,7 @@ def _draw(axes: Axes, record: Record, measure: str, look: Look) -> None:
     axes.fill_between(steps, np.nanmin(values, 0), np.nanmax(values, 0), color=color, alpha=0.18, linewidth=0)
 
 
-def _legend_below(figure: Figure) -> None:
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+def _thousands(axes: Axes, rows: Sequence[Record]) -> None:
+    """Write large numbers of steps in thousands."""
+    if max(record.row.steps for record in rows) >= 10_000:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step / 1000:g}k"))

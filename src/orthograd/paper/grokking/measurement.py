@@ -35,7 +35,7 @@ def measured(
     """The value of each of `MEASURES` for each seed, without dropout."""
     with torch.no_grad():
         test = networks.logits(data.test[0])
-        probabilities = stablemax(test.double()) if loss == "stablemax" else test.double().softmax(-1)
+        probabilities = stablemax(test) if loss == "stablemax" else test.softmax(-1)
         values = {"test_loss": losses(test, data.test[1]).double().mean(1), **calibrated(probabilities, data.test[1])}
     values |= _trained(networks, data, losses)
     return {name: values[name].double().cpu() for name in MEASURES}
@@ -44,7 +44,7 @@ def measured(
 def calibrated(probabilities: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Accuracy, mean confidence and ECE of each seed, from probabilities (seeds, n, classes)."""
     confidence, prediction = probabilities.max(-1)
-    hits, place = (prediction == labels).double(), bin_of(confidence, BINS)
+    hits, place, confidence = (prediction == labels).double(), bin_of(confidence, BINS), confidence.double()
     sums = [
         torch.zeros(len(labels), BINS, dtype=torch.float64, device=labels.device).scatter_add_(1, place, each)
         for each in (torch.ones_like(hits), hits, confidence)
@@ -63,7 +63,7 @@ def _trained(networks: Networks, data: Data, losses: Callable[[Tensor, Tensor], 
         "train_loss": each.detach().double().mean(1),
         "zero_loss": (each.detach() == 0).double().mean(1),
         "zero_gradient": (of_logits == 0).all(-1).double().mean(1),
-        "logit_norm": logits.detach().double().norm(dim=-1).mean(1),
+        "logit_norm": logits.detach().norm(dim=-1).double().mean(1),
         **_directions(gradients, list(networks.parameters.values())),
     }
 

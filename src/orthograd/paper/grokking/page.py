@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan, nan
 from pathlib import Path
 from statistics import fmean, median
 
@@ -13,6 +14,7 @@ from ..verdicts.rule import RULE
 from .claims import PUBLISHED, Published
 from .figures import accuracy_figure, mechanism_figure
 from .records import GENERALIZES, Record
+from .rows import QUICK_ON_A_GPU
 
 Records = Mapping[str, Record]
 
@@ -20,7 +22,9 @@ Records = Mapping[str, Record]
 def results_table(records: Records) -> str:
     """A line for each row: how many seeds generalize, when, and how the row ends."""
     header = ["row", "figure", "seeds", "steps", "generalize", "median step", "accuracy, training / test"]
-    return markdown_table([*header, "zero gradient", "confidence", "ECE ↓"], [_line(each) for each in records.values()])
+    return markdown_table(
+        [*header, "radial", "zero gradient", "confidence", "ECE ↓"], [_line(each) for each in records.values()]
+    )
 
 
 def _line(record: Record) -> list[str]:
@@ -35,7 +39,7 @@ def _line(record: Record) -> list[str]:
         f"{len(steps)} of {n}",
         f"{median(steps):,.0f} ({min(steps):,}–{max(steps):,})" if steps else "–",
         " / ".join(accuracies),
-        _share(record.at("zero_gradient")),
+        *(_share(record.at(measure)) for measure in ("radial", "zero_gradient")),
         *(f"{fmean(record.at(measure)):.2f}" for measure in ("confidence", "ece")),
     ]
 
@@ -46,7 +50,7 @@ def _share(values: Sequence[float]) -> str:
     >>> [_share([value]) for value in (0.0, 0.004, 0.5, 0.999, 1.0)]
     ['0%', '0.4%', '50%', '99.9%', '100%']
     """
-    percent = 100 * fmean(values)
+    percent = 100 * fmean(value for value in values if not isnan(value)) if not all(map(isnan, values)) else nan
     is_between = 0 < percent < 1 or 99 < percent < 100
     return f"{percent:.1f}%" if is_between else f"{percent:.0f}%"
 
@@ -80,20 +84,25 @@ def _number(value: float, digits: int) -> str:
 
 
 def summary(records: Records) -> str:
-    """Three sentences: who generalizes, when, and why the others do not."""
-    shown = [records[name] for name in ("adamw", "ortho_adamw", "stablemax_short") if name in records]
-    shown = shown or list(records.values())
-    counts = [(record, [step for step in record.steps_to_generalize() if step is not None]) for record in shown]
-    who = ", ".join(f"{record.row.title} in {len(steps)} of {len(record.seeds)} seeds" for record, steps in counts)
-    fitted = ", ".join(f"{_share(record.at('train_accuracy'))} for {record.row.title}" for record in shown)
-    zero = ", ".join(f"{_share(record.at('zero_gradient'))} for {record.row.title}" for record in shown)
-    when = [f"{record.row.title} after {median(steps):,.0f} steps" for record, steps in counts if steps]
-    generalized = f" ({'; '.join(when)}, in the median)" if when else ""
+    """Three sentences: who generalizes, who has learned the training pairs, and what is left of the gradient."""
+    shown = [records[name] for name in QUICK_ON_A_GPU if name in records] or [*records.values()][:1]
+    after = [[step for step in record.steps_to_generalize() if step is not None] for record in shown]
+    who = [
+        f"{record.row.title} in {len(steps)} of {len(record.seeds)} seeds"
+        + (f" (median step {median(steps):,.0f})" if steps else "")
+        for record, steps in zip(shown, after, strict=True)
+    ]
+    radial, zero = (_each(shown, measure) for measure in ("radial", "zero_gradient"))
     return (
-        f"Test accuracy reaches {GENERALIZES:.0%} with {who}{generalized}. "
-        f"The training pairs were learned: {fitted}. "
-        f"Their gradient is exactly zero at the end in {zero} of them: softmax collapse."
+        f"Test accuracy reaches {GENERALIZES:.0%} with {', '.join(who)}. "
+        f"Accuracy on training pairs at the end: {_each(shown, 'train_accuracy')}. "
+        f"The share of the last gradient that only rescales the weights is {radial}; "
+        f"training pairs whose gradient is exactly zero, by softmax collapse: {zero}."
     )
+
+
+def _each(records: Sequence[Record], measure: str) -> str:
+    return ", ".join(f"{_share(record.at(measure))} ({record.row.title})" for record in records)
 
 
 def write_page(records: Records, folder: Path) -> list[Path]:

@@ -114,6 +114,7 @@ ROWS: dict[str, Row] = {
             STABLEMAX, name="stablemax_parity", title="sparse parity, StableMax", figure="4", epsilon=1e-18, **PARITY
         ),
         *_precisions(),
+        replace(ADAMW, name="adamw_long", steps=20_000),
         replace(
             ADAMW,
             name="float64_long",
@@ -128,7 +129,9 @@ ROWS: dict[str, Row] = {
 }
 """Every row by name, short ones first."""
 
-QUICK = ("adamw", "ortho_adamw", "stablemax_short")
+QUICK = ("adamw", "ortho_adamw", "decay_8")
+QUICK_ON_A_GPU = (*QUICK, "stablemax")
+"""StableMax needs some 100,000 steps, which a GPU takes in minutes."""
 QUICK_SEEDS = 5
 
 

@@ -15,8 +15,8 @@ from .measurement import measured
 from .networks import Data, Networks
 from .rows import Row
 
-POINTS = 100
-"""Measurements of a run, the one before the first step not counted."""
+POINTS, APART = 100, 5
+"""Most measurements of a run after the one before its first step, and the fewest steps from one to the next."""
 WARM_UP = 3
 """Steps before a CUDA graph is captured, for libraries to initialize."""
 
@@ -27,10 +27,10 @@ Curves = dict[str, list[list[float | None]]]
 def recorded_steps(steps: int) -> list[int]:
     """The steps before which a run is measured, evenly spaced, and its end.
 
-    >>> recorded_steps(3), recorded_steps(20_000)[:3], recorded_steps(20_000)[-1]
-    ([0, 1, 2, 3], [0, 200, 400], 20000)
+    >>> recorded_steps(12), recorded_steps(20_000)[:3], recorded_steps(20_000)[-1]
+    ([0, 6, 12], [0, 200, 400], 20000)
     """
-    points = min(steps, POINTS)
+    points = max(1, min(steps // APART, POINTS))
     return [steps * point // points for point in range(points + 1)]
 
 
