@@ -107,7 +107,7 @@ def test_figures_show_medians_and_bands():
     assert list(figure.axes[0].lines[1].get_ydata()) == [0.0, 0.96, 1.0]
     assert len(figure.axes[0].collections) == 2
     titles = [axes.get_title() for axes in accuracy_figure(BOTH).axes if axes.get_title()]
-    assert titles == ["figure 1: rate 0.01", "rivals: weight decay", "rivals: other losses"]
+    assert titles == ["figure 1: rate 0.01"]
 
 
 def test_values_that_are_not_finite_are_left_out_of_a_figure():

@@ -1,4 +1,4 @@
-"""What is measured of networks in training: accuracy and calibration, and the signs of softmax collapse."""
+"""Measurements of networks in training: accuracy, calibration, and the signs of softmax collapse."""
 
 from __future__ import annotations
 

@@ -13,10 +13,12 @@ from ...statistics.table import markdown_table
 from ..verdicts.rule import RULE
 from .claims import PUBLISHED, Published
 from .figures import accuracy_figure, mechanism_figure
-from .records import GENERALIZES, Record
+from .predictions import predicted
+from .records import GENERALIZES, Record, read_records
 from .rows import QUICK_ON_A_GPU
 
 Records = Mapping[str, Record]
+BANDS = "medians over seeds, bands from the lowest to the highest seed"
 
 
 def results_table(records: Records) -> str:
@@ -45,14 +47,16 @@ def _line(record: Record) -> list[str]:
 
 
 def _share(values: Sequence[float]) -> str:
-    """The mean in percent, with a digit more where it is near 0 or 100 but is not.
+    """The mean in percent, never rounded to 0% or 100% where it is not.
 
-    >>> [_share([value]) for value in (0.0, 0.004, 0.5, 0.999, 1.0)]
-    ['0%', '0.4%', '50%', '99.9%', '100%']
+    >>> [_share([value]) for value in (0.0, 0.0004, 0.004, 0.5, 0.999, 0.9999, 1.0)]
+    ['0%', '< 0.1%', '0.4%', '50%', '99.9%', '> 99.9%', '100%']
     """
     percent = 100 * fmean(value for value in values if not isnan(value)) if not all(map(isnan, values)) else nan
-    is_between = 0 < percent < 1 or 99 < percent < 100
-    return f"{percent:.1f}%" if is_between else f"{percent:.0f}%"
+    if 0 < percent < 0.05 or 99.95 <= percent < 100:
+        return "< 0.1%" if percent < 50 else "> 99.9%"
+    is_near = 0 < percent < 1 or 99 < percent < 100
+    return f"{percent:.1f}%" if is_near else f"{percent:.0f}%"
 
 
 def verdicts_table(records: Records) -> str:
@@ -105,17 +109,55 @@ def _each(records: Sequence[Record], measure: str) -> str:
     return ", ".join(f"{_share(record.at(measure))} ({record.row.title})" for record in records)
 
 
+def predictions_table(records: Records) -> str:
+    """Each prediction written before the runs, beside the result."""
+    return markdown_table(["prediction", "measured", "outcome"], predicted(records))
+
+
+def grokking_summary(results: Path) -> str:
+    """The sentences of docs/grokking.md."""
+    return summary(_committed(results)) + "\n"
+
+
+def grokking_results(results: Path) -> str:
+    """The table of rows of docs/grokking.md."""
+    return results_table(_committed(results))
+
+
+def grokking_verdicts(results: Path) -> str:
+    """The verdicts of docs/grokking.md."""
+    return verdicts_table(_committed(results))
+
+
+def grokking_predictions(results: Path) -> str:
+    """The predictions of docs/grokking.md."""
+    return predictions_table(_committed(results))
+
+
+def write_figures(records: Records, folder: Path) -> list[Path]:
+    """Draw the figures into a folder; their paths."""
+    make_folder(folder)
+    paths = {folder / "mechanism.png": mechanism_figure, folder / "accuracy.png": accuracy_figure}
+    for path, draw in paths.items():
+        save_figure(draw(records), path)
+    return list(paths)
+
+
+def committed_figures(results: Path, folder: Path) -> list[Path]:
+    """Draw the figures of docs/grokking.md; their paths."""
+    return write_figures(_committed(results), folder)
+
+
+def _committed(results: Path) -> Records:
+    return read_records([results / "grokking"])
+
+
 def write_page(records: Records, folder: Path) -> list[Path]:
     """Write the tables and the figures of these records into a folder; their paths."""
-    make_folder(folder)
-    figures = {"mechanism.png": mechanism_figure, "accuracy.png": accuracy_figure}
-    for name, draw in figures.items():
-        save_figure(draw(records), folder / name)
-    text = f"# Grokking\n\n{summary(records)}\n\n{_figure('mechanism.png')}{results_table(records)}\n"
-    text += f"{_figure('accuracy.png')}## Verdicts\n\n{verdicts_table(records)}\n"
-    text += "".join(f"- {rule}\n" for rule in RULE)
-    return [write_text(folder / "grokking.md", text), *(folder / name for name in figures)]
-
-
-def _figure(name: str) -> str:
-    return f"![{name.removesuffix('.png')}: medians over seeds, bands from the lowest to the highest seed]({name})\n\n"
+    figures = write_figures(records, folder)
+    mechanism, accuracy = (f"![{path.stem}: {BANDS}]({path.name})" for path in figures)
+    parts = ["# Grokking", summary(records), mechanism, results_table(records), accuracy, "## Verdicts"]
+    parts += [verdicts_table(records), "".join(f"- {rule}\n" for rule in RULE)]
+    parts += ["## Predictions", predictions_table(records)]
+    text = "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    return [write_text(folder / "grokking.md", text), *figures]
