@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 from typer.testing import CliRunner
 
@@ -23,6 +24,7 @@ def test_every_pair_is_there_once_with_its_sum():
     assert DATASETS["modular_addition"]().sha256 == data.sha256
 
 
+@pytest.mark.slow
 def test_compare_takes_it_like_any_other_data_set(tmp_path):
     settings = {"model": "mlp_no_bias", "optimizer": "adamw", "labels-per-class": 45, "batch-size": 5085, "epochs": 2}
     settings |= {"weight-decay": 0, "seeds": 2, "workers": 1, "out": tmp_path}
