@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional, TypeAlias
+from typing import Annotated, Any, Optional, TypeAlias
 
 import typer
 
@@ -91,6 +91,10 @@ def reproduce(
     ones, and a finished run is not repeated. Interrupt with Ctrl-C at any time;
     the same command resumes.
 
+    grokking is where ⊥Grad comes from: Prieto et al. (2025). It runs alone and
+    needs no data. A row is one setting whose seeds train side by side; the
+    names of the rows: orthograd reproduce grokking --dry-run.
+
     Examples:
 
     orthograd reproduce all --dry-run
@@ -111,23 +115,18 @@ def reproduce(
     from .reproduction import Request, reproduced
 
     try:
-        ignored: dict[str, object] = {
-            "--epochs": epochs,
-            "--model": model,
-            "--dataset": dataset,
-            "--labels-per-class": labels_per_class,
-        }
-        ignored |= {"--shifts": shifts, "--precision": precision, "--workers": workers, "--address": address}
-        ignored |= {"--gpus-per-run": gpus_per_run, "--executor": None if executor == "local" else executor}
         if "grokking" in names:
-            if len(names) > 1:
-                raise ValueError(f"expected grokking alone, got {', '.join(names)}")
-            refuse_ignored({name: value is not None for name, value in ignored.items()}, "with grokking")
-            from .grokking import GrokkingRequest, grokking
-
+            others: dict[str, Any] = {
+                "--epochs": epochs,
+                "--model": model,
+                "--dataset": dataset,
+                "--labels-per-class": labels_per_class,
+            }
+            others |= {"--shifts": shifts, "--precision": precision, "--workers": workers, "--address": address}
+            others |= {"--gpus-per-run": gpus_per_run, "--executor": None if executor == "local" else executor}
             folder = out / ("grokking-quick" if quick else "grokking")
-            asked = GrokkingRequest(tuple(only or ()), seeds, quick, device, folder, export, minutes, rebuild, dry_run)
-            raise typer.Exit(grokking(asked))
+            asked = tuple(only or ()), seeds, quick, device, folder, export, minutes, rebuild, dry_run
+            raise typer.Exit(_grokking(names, others, asked))
         refuse_ignored({"--quick": quick, "--only": bool(only)}, "without grokking")
         if rebuild:
             training = {"--workers": workers is not None, "--minutes": minutes is not None}
@@ -149,3 +148,13 @@ def reproduce(
         typer.echo(f"orthograd reproduce: {error}", err=True)
         raise typer.Exit(2) from None
     raise typer.Exit(code)
+
+
+def _grokking(names: list[str], others: dict[str, Any], asked: tuple[Any, ...]) -> int:
+    """Run the experiments on grokking, which have their own options; the exit code."""
+    from .grokking import GrokkingRequest, grokking
+
+    if len(names) > 1:
+        raise ValueError(f"expected grokking alone, got {', '.join(names)}")
+    refuse_ignored({name: value is not None for name, value in others.items()}, "with grokking")
+    return grokking(GrokkingRequest(*asked))

@@ -136,7 +136,8 @@ class Networks:
             name: nn.Parameter(value.detach().to(device, dtype)) for name, value in stacked.items()
         }
         self._skeleton = networks[0].to("meta")
-        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        has_dropout = isinstance(self._skeleton, Transformer)
+        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds] if has_dropout else []
         self._device = device
 
     def logits(self, inputs: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:

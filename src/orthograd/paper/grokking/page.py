@@ -119,6 +119,19 @@ def grokking_summary(results: Path) -> str:
     return summary(_committed(results)) + "\n"
 
 
+def grokking_short(results: Path) -> str:
+    """The line of README.md: how many seeds of the rows of a quick run generalize."""
+    records = _committed(results)
+    counts = [_count(records[name]) for name in QUICK_ON_A_GPU if name in records]
+    return f"- Seeds with a test accuracy of at least {GENERALIZES:.0%}. {'; '.join(counts)}.\n"
+
+
+def _count(record: Record) -> str:
+    steps = [step for step in record.steps_to_generalize() if step is not None]
+    when = f", median step {median(steps):,.0f}" if steps else f" in {record.row.steps:,} steps"
+    return f"{record.row.title}: {len(steps)} of {len(record.seeds)}{when}"
+
+
 def grokking_results(results: Path) -> str:
     """The table of rows of docs/grokking.md."""
     return results_table(_committed(results))

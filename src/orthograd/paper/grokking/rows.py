@@ -50,7 +50,7 @@ ADAMW = Row("adamw", "AdamW")
 ORTHO = _orthogonal(ADAMW, "ortho_adamw", figure="1")
 SLOWER = Row("adamw_slower", "AdamW, rate 0.005", "6", learning_rate=0.005, steps=500)
 TRANSFORMER = Row("transformer_adamw", "transformer, AdamW", "6", network="transformer", learning_rate=1e-3, steps=5000)
-STABLEMAX = Row("stablemax", "StableMax, AdamW", "1, 4", loss="stablemax", beta2=0.999, steps=100_000)
+STABLEMAX = Row("stablemax", "AdamW with StableMax", "1, 4", loss="stablemax", beta2=0.999, steps=100_000)
 PARITY: dict[str, Any] = {"task": "parity", "train_share": 0.5}
 DECAYS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
@@ -96,14 +96,14 @@ ROWS: dict[str, Row] = {
         ),
         TRANSFORMER,
         _orthogonal(TRANSFORMER, "transformer_ortho_adamw"),
-        replace(TRANSFORMER, name="transformer_decay", title="transformer, AdamW, decay 1.5", weight_decay=1.5),
+        replace(TRANSFORMER, name="transformer_decay", title="transformer, AdamW with decay 1.5", weight_decay=1.5),
         # Rivals and controls, as short as ⊥AdamW.
         *(
-            replace(ADAMW, name=f"decay_{decay:g}", title=f"AdamW, decay {decay:g}", weight_decay=decay)
+            replace(ADAMW, name=f"decay_{decay:g}", title=f"AdamW with decay {decay:g}", weight_decay=decay)
             for decay in DECAYS
         ),
         replace(ADAMW, name="adamw_float64", title="AdamW, softmax in float64", loss_dtype="float64"),
-        replace(STABLEMAX, name="stablemax_short", title="StableMax, AdamW", figure="", steps=300),
+        replace(STABLEMAX, name="stablemax_short", figure="", steps=300),
         _orthogonal(ADAMW, "ortho_stablemax", title="⊥AdamW with StableMax", loss="stablemax"),
         replace(ADAMW, name="product_adamw", title="product, AdamW", task="product"),
         _orthogonal(ADAMW, "product_ortho_adamw", title="product, ⊥AdamW", task="product"),
@@ -111,7 +111,12 @@ ROWS: dict[str, Row] = {
         _orthogonal(ADAMW, "parity_ortho_adamw", title="sparse parity, ⊥AdamW", steps=2000, **PARITY),
         # Long rows.
         replace(
-            STABLEMAX, name="stablemax_parity", title="sparse parity, StableMax", figure="4", epsilon=1e-18, **PARITY
+            STABLEMAX,
+            name="stablemax_parity",
+            title="sparse parity, AdamW with StableMax",
+            figure="4",
+            epsilon=1e-18,
+            **PARITY,
         ),
         *_precisions(),
         replace(ADAMW, name="adamw_long", steps=20_000),
@@ -124,7 +129,7 @@ ROWS: dict[str, Row] = {
             steps=80_000,
         ),
         STABLEMAX,
-        replace(STABLEMAX, name="stablemax_product", title="product, StableMax, AdamW", figure="4", task="product"),
+        replace(STABLEMAX, name="stablemax_product", title="product, AdamW with StableMax", figure="4", task="product"),
     )
 }
 """Every row by name, short ones first."""

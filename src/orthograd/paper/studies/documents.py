@@ -87,7 +87,7 @@ def floors(_results: Path) -> str:
 
 Maker = Callable[[Path], str]
 DOCUMENTS: dict[str, Sequence[Maker]] = {
-    "README.md": (advice.advice_short, advice.table1, document.costs),
+    "README.md": (grokking.grokking_short, advice.advice_short, advice.table1, document.costs),
     "docs/should-i-use-it.md": (advice.advice, table1_sets.table1_sets, advice.comparisons),
     "docs/last-batch.md": (last_batch.last_batch, last_batch.last_batch_predictions),
     "docs/grokking.md": (
