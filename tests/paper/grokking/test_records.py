@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -10,6 +11,7 @@ from orthograd.paper.grokking.claims import PUBLISHED, Published
 from orthograd.paper.grokking.figures import GROUPS, MECHANISM, accuracy_figure, mechanism_figure
 from orthograd.paper.grokking.measurement import MEASURES
 from orthograd.paper.grokking.page import results_table, summary, verdicts_table, write_page
+from orthograd.paper.grokking.predictions import PREDICTIONS, median_step, predicted
 from orthograd.paper.grokking.records import Record, missing, read_record, read_records, write_record
 from orthograd.paper.grokking.rows import ROWS
 
@@ -91,6 +93,26 @@ def test_verdicts_follow_the_rule_of_the_reproduction():
 def test_seeds_that_both_rows_have_are_paired():
     fewer = record_of("adamw", [[0.0, 0.5], [0.0, 0.7]])
     assert PUBLISHED[0].estimate({"adamw": fewer, "ortho_adamw": LEARNS}).n == 2
+
+
+def test_predictions_are_checked_against_the_records():
+    lines = {line[0].split(".")[0]: line for line in predicted(BOTH)}
+    assert list(lines) == ["1", "2", "4", "5"]
+    assert lines["1"][1:] == ["AdamW: 0 of 3 seeds", "right"]
+    assert lines["2"][1:] == ["⊥AdamW: 3 of 3 seeds, median step 150", "right"]
+    assert lines["4"][2] == lines["5"][2] == "wrong"
+    assert [median_step(record) for record in BOTH.values()] == [math.inf, 150]
+
+
+def test_every_prediction_can_be_checked():
+    """With every row there is an outcome, and it depends on the rows."""
+    outcomes = set()
+    for accuracies in ([[0.0, 0.1, 0.2]] * 2, [[0.0, 1.0, 1.0]] * 2):
+        records = {name: record_of(name, accuracies) for name in ROWS}
+        lines = list(predicted(records))
+        assert len(lines) == len(PREDICTIONS)
+        outcomes.add(tuple(line[2] for line in lines))
+    assert len(outcomes) == 2
 
 
 def test_every_row_is_in_a_figure_and_every_claim_has_its_rows():

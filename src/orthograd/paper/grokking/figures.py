@@ -57,7 +57,7 @@ REFERENCE = "ortho_adamw"
 
 def mechanism_figure(records: Mapping[str, Record]) -> Figure:
     """Measures over the steps of a few rows: medians, and the range of all seeds. Needs a record of `MECHANISM`."""
-    lines = [[records[name] for name in names if name in records] for names in MECHANISM]
+    lines = [_looked_up(records, names) for names in MECHANISM]
     lines = [rows for rows in lines if rows]
     with figure_style():
         figure = Figure(figsize=(2.05 * len(PANELS), 2.5 * len(lines)), layout="constrained")
@@ -66,25 +66,25 @@ def mechanism_figure(records: Mapping[str, Record]) -> Figure:
     return figure
 
 
-def _measures(part: Any, rows: Sequence[Record]) -> None:
+def _measures(part: Any, rows: Sequence[tuple[Record, Look]]) -> None:
     """A panel for each measure, with a legend below them."""
     for axes, (measure, (label, title)) in zip(part.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        for record, look in zip(rows, LOOKS, strict=False):
+        for record, look in rows:
             _draw(axes, record, measure, look)
         axes.set(title=title, xlabel="step", ylabel=label)
         if measure == "logit_norm":
             axes.set_yscale("log")
         else:
             axes.set_ylim(-0.03, 1.03)
-        _thousands(axes, rows)
+        _thousands(axes, [record for record, _ in rows])
     handles, labels = part.axes[0].get_legend_handles_labels()
     part.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
 
 
 def accuracy_figure(records: Mapping[str, Record]) -> Figure:
     """Accuracy on test pairs for each group of rows that has records."""
-    groups = {title: [records[name] for name in names if name in records] for title, names in GROUPS.items()}
-    groups = {title: rows for title, rows in groups.items() if any(each.row.name != REFERENCE for each in rows)}
+    groups = {title: _looked_up(records, names) for title, names in GROUPS.items()}
+    groups = {title: rows for title, rows in groups.items() if any(each.row.name != REFERENCE for each, _ in rows)}
     columns = min(4, len(groups))
     lines = -(-len(groups) // columns)
     with figure_style():
@@ -97,12 +97,17 @@ def accuracy_figure(records: Mapping[str, Record]) -> Figure:
     return figure
 
 
-def _group(axes: Axes, title: str, rows: Sequence[Record]) -> None:
-    for record, look in zip(rows, LOOKS, strict=False):
+def _looked_up(records: Mapping[str, Record], names: Sequence[str]) -> list[tuple[Record, Look]]:
+    """The records of these rows, each with the look of its place, whichever others there are."""
+    return [(records[name], look) for name, look in zip(names, LOOKS, strict=False) if name in records]
+
+
+def _group(axes: Axes, title: str, rows: Sequence[tuple[Record, Look]]) -> None:
+    for record, look in rows:
         _draw(axes, record, "test_accuracy", look)
     axes.set(title=title, xlabel="step", ylabel="accuracy on test pairs", ylim=(-0.03, 1.03))
-    _thousands(axes, rows)
-    axes.legend(frameon=False, loc="best", fontsize=5.5)
+    _thousands(axes, [record for record, _ in rows])
+    axes.legend(loc="best", fontsize=5.5, framealpha=0.8, edgecolor="none")
 
 
 def _draw(axes: Axes, record: Record, measure: str, look: Look) -> None:
