@@ -29,7 +29,7 @@ def entries():
 
 
 @pytest.mark.parametrize(
-    "module", ["orthograd", "orthograd.calibration", "orthograd.statistics", "orthograd.diagnosis"]
+    "module", ["orthograd", "orthograd.calibration", "orthograd.statistics", "orthograd.diagnosis", "orthograd.losses"]
 )
 def test_every_public_name_has_an_entry_in_the_reference(module):
     known = entries()

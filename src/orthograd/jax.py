@@ -1,4 +1,4 @@
-"""⊥Grad for JAX, as an optax gradient transformation.
+"""⊥Grad for JAX, as an optax gradient transformation; and StableMax, the twin of `orthograd.losses`.
 
     import optax
     from orthograd.jax import orthogonalize
@@ -15,6 +15,7 @@ transformation projects the update instead of the gradient, momentum and weight 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 try:
@@ -189,3 +190,108 @@ def _rounded(array: jax.Array, dtype: Any) -> jax.Array:
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return jax.lax.complex(array[..., 0], array[..., 1]).astype(dtype)
     return array.astype(dtype)
+
+
+def stablemax(logits: jax.Array, axis: int = -1) -> jax.Array:
+    """Return the probabilities s(xᵢ) / Σⱼ s(xⱼ), with s(x) = x + 1 where x ≥ 0 and 1 / (1 − x) below.
+
+    The twin of `orthograd.losses.stablemax`: half precision is computed in float32, and rounded once.
+
+    >>> stablemax(jnp.array([1.0, 0.0, -1.0, -1.0]))
+    Array([0.5  , 0.25 , 0.125, 0.125], dtype=float32)
+    """
+    return _stablemax(_wide(logits), axis).astype(jnp.asarray(logits).dtype)
+
+
+def log_stablemax(logits: jax.Array, axis: int = -1) -> jax.Array:
+    """Return the logarithm of `stablemax`, accurate for probabilities near 1 too."""
+    return _log_stablemax(_wide(logits), axis).astype(jnp.asarray(logits).dtype)
+
+
+def stablemax_cross_entropy(
+    logits: jax.Array, labels: jax.Array, *, axis: int = -1, label_smoothing: float = 0.0
+) -> jax.Array:
+    """Return the loss of each sample, as optax's losses do: take its mean for training.
+
+    Args:
+        logits: (…, classes), or with the classes in ``axis``.
+        labels: class indices, integers of the shape of the logits without ``axis``; or probabilities of their shape.
+            A class index out of range gives NaN.
+        axis: the dimension of the classes.
+        label_smoothing: from 0 to 1, share of the target that is spread over all classes.
+
+    Raises:
+        ValueError: for labels of another shape, or smoothing outside of 0 to 1.
+
+    >>> stablemax_cross_entropy(jnp.array([[1.0, 0.0, -1.0, -1.0]]), jnp.array([0]))  # log 2
+    Array([0.6931472], dtype=float32)
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"expected label_smoothing from 0 to 1, got {label_smoothing}")
+    logits, labels = jnp.moveaxis(jnp.asarray(logits), axis, -1), jnp.asarray(labels)
+    is_index = jnp.issubdtype(labels.dtype, jnp.integer)
+    labels = labels if is_index else jnp.moveaxis(labels, axis, -1)
+    if labels.shape != (expected := logits.shape[:-1] if is_index else logits.shape):
+        raise ValueError(f"expected labels of shape {expected}, got {labels.shape}")
+    logs = _log_stablemax(_wide(logits), -1)
+    if is_index:
+        losses = -jnp.take_along_axis(logs, labels[..., None], -1, mode="fill")[..., 0]
+    else:
+        losses = -jnp.sum(logs * labels, -1)
+    losses = (1 - label_smoothing) * losses - (label_smoothing * logs.mean(-1) if label_smoothing else 0)
+    return losses.astype(logits.dtype)
+
+
+def _wide(logits: jax.Array) -> jax.Array:
+    logits = jnp.asarray(logits)
+    if not jnp.issubdtype(logits.dtype, jnp.floating):
+        raise TypeError(f"expected logits in floating point, got {logits.dtype}")
+    return logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+
+
+def _ratios(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
+    """s(x) / s(m) for the largest logit m, and the sum of these ratios without that of m itself."""
+    top = x.max(axis, keepdims=True)
+    ratio = (1 + jax.nn.relu(x)) / (1 + jax.nn.relu(top)) * ((1 + jax.nn.relu(-top)) / (1 + jax.nn.relu(-x)))
+    is_top = jax.nn.one_hot(x.argmax(axis), x.shape[axis], dtype=x.dtype, axis=axis)
+    return ratio, (ratio - is_top).sum(axis, keepdims=True)
+
+
+def _log_s(x: jax.Array) -> jax.Array:
+    return jnp.log1p(jax.nn.relu(x)) - jnp.log1p(jax.nn.relu(-x))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _log_stablemax(x: jax.Array, axis: int) -> jax.Array:
+    ratio, rest = _ratios(x, axis)
+    # XLA flushes numbers below the smallest normal one to zero.
+    log_ratio = jnp.where(
+        ratio >= jnp.finfo(x.dtype).tiny, jnp.log(ratio), _log_s(x) - _log_s(x.max(axis, keepdims=True))
+    )
+    return log_ratio - jnp.log1p(rest)
+
+
+def _pulled_back(gradient: jax.Array, x: jax.Array, axis: int) -> jax.Array:
+    """(gₖ (1 − pₖ) − pₖ Σ_{j≠k} gⱼ) / (1 + |xₖ|): no difference of numbers that are nearly equal."""
+    ratio, rest = _ratios(x, axis)
+    others = gradient.sum(axis, keepdims=True) - gradient
+    own = (1 - ratio + rest) / (1 + rest)
+    return (gradient * own - ratio / (1 + rest) * others) / (1 + jnp.abs(x))
+
+
+_log_stablemax.defvjp(
+    lambda x, axis: (_log_stablemax(x, axis), x),
+    lambda axis, x, gradient: (_pulled_back(gradient, x, axis),),
+)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _stablemax(x: jax.Array, axis: int) -> jax.Array:
+    ratio, rest = _ratios(x, axis)
+    return ratio / (1 + rest)
+
+
+_stablemax.defvjp(
+    lambda x, axis: (_stablemax(x, axis), x),
+    lambda axis, x, gradient: (_pulled_back(gradient * _stablemax(x, axis), x, axis),),
+)

@@ -49,7 +49,8 @@ def compare(
         Text,
         typer.Option(
             rich_help_panel=TRAINING,
-            help="Network: cnn, cnn_batchnorm, mlp, resnet18, resnet50, wide_resnet28_10, or package.module:function.",
+            help="Network: cnn, cnn_batchnorm, mlp, mlp_no_bias, resnet18, resnet50, wide_resnet28_10, or "
+            "package.module:function.",
         ),
     ] = None,
     labels_per_class: Annotated[

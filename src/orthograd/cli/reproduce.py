@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional, TypeAlias
+from typing import Annotated, Any, Optional, TypeAlias
 
 import typer
 
@@ -16,6 +16,8 @@ Whole: TypeAlias = Optional[int]  # noqa: UP045
 Number: TypeAlias = Optional[float]  # noqa: UP045
 Text: TypeAlias = Optional[str]  # noqa: UP045
 Folder: TypeAlias = Optional[Path]  # noqa: UP045
+Rows: TypeAlias = Optional[list[str]]  # noqa: UP045
+GROKKING = "With grokking"
 SMALLER = "Smaller runs (not the paper's setting)"
 
 
@@ -25,7 +27,7 @@ def reproduce(
         typer.Argument(
             metavar="NAME",
             help=f"Experiments: {', '.join(GROUPS['paper'])}; beyond the paper: {', '.join(GROUPS['beyond'])}; "
-            "figures: reliability, overtrained; or a group: paper, beyond, all.",
+            "figures: reliability, overtrained; or a group: paper, beyond, all; alone: grokking.",
         ),
     ],
     seeds: Annotated[
@@ -70,6 +72,12 @@ def reproduce(
             help="Folder of exported records: runs in it are not repeated, new ones are added.",
         ),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", rich_help_panel=GROKKING, help="Three rows of five seeds: minutes on two cores.")
+    ] = False,
+    only: Annotated[
+        Rows, typer.Option(metavar="ROW", rich_help_panel=GROKKING, help="Only this row; may be repeated.")
+    ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Train nothing; write all files from existing records.")
     ] = (False),
@@ -83,6 +91,10 @@ def reproduce(
     ones, and a finished run is not repeated. Interrupt with Ctrl-C at any time;
     the same command resumes.
 
+    grokking is where ⊥Grad comes from: Prieto et al. (2025). It runs alone and
+    needs no data. A row is one setting whose seeds train side by side; the
+    names of the rows: orthograd reproduce grokking --dry-run.
+
     Examples:
 
     orthograd reproduce all --dry-run
@@ -90,6 +102,8 @@ def reproduce(
     orthograd reproduce paper --export docs/results/reproduction
     orthograd reproduce table1 --seeds 2 --epochs 2 --device cpu --shifts none
     orthograd reproduce paper --executor ray --address auto --gpus-per-run 0.25
+    orthograd reproduce grokking --quick
+    orthograd reproduce grokking --device cuda --minutes 25 --export docs/results/grokking
     """
     require("numpy", "safetensors", "scipy")
     if executor == "ray":
@@ -101,6 +115,19 @@ def reproduce(
     from .reproduction import Request, reproduced
 
     try:
+        if "grokking" in names:
+            others: dict[str, Any] = {
+                "--epochs": epochs,
+                "--model": model,
+                "--dataset": dataset,
+                "--labels-per-class": labels_per_class,
+            }
+            others |= {"--shifts": shifts, "--precision": precision, "--workers": workers, "--address": address}
+            others |= {"--gpus-per-run": gpus_per_run, "--executor": None if executor == "local" else executor}
+            folder = out / ("grokking-quick" if quick else "grokking")
+            asked = tuple(only or ()), seeds, quick, device, folder, export, minutes, rebuild, dry_run
+            raise typer.Exit(_grokking(names, others, asked))
+        refuse_ignored({"--quick": quick, "--only": bool(only)}, "without grokking")
         if rebuild:
             training = {"--workers": workers is not None, "--minutes": minutes is not None}
             training |= {"--executor": executor != "local", "--dry-run": dry_run}
@@ -121,3 +148,13 @@ def reproduce(
         typer.echo(f"orthograd reproduce: {error}", err=True)
         raise typer.Exit(2) from None
     raise typer.Exit(code)
+
+
+def _grokking(names: list[str], others: dict[str, Any], asked: tuple[Any, ...]) -> int:
+    """Run the experiments on grokking, which have their own options; the exit code."""
+    from .grokking import GrokkingRequest, grokking
+
+    if len(names) > 1:
+        raise ValueError(f"expected grokking alone, got {', '.join(names)}")
+    refuse_ignored({name: value is not None for name, value in others.items()}, "with grokking")
+    return grokking(GrokkingRequest(*asked))

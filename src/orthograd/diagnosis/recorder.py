@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from ..engine.dense import CHUNK, pieces
 from ..optimizer import _innermost
 from .action import real_pair, refuse_shards
+from .collapse import CollapseCounter, Count, shares
 from .history import QUANTITIES, History, Snapshot
 
 __all__ = ["QUANTITIES", "Recorder"]
@@ -30,9 +31,11 @@ class Recorder:
         optimizer: the optimizer to measure. Its next step is number 0, and is recorded.
         every: steps from one record to the next. The steps between cost a comparison of two integers.
         named_parameters: ``model.named_parameters()``. Without it, names come from the optimizer if it has them.
+        outputs: the module that returns the logits, often the model: `collapse` then counts samples without gradient.
 
     Raises:
-        TypeError: if ``optimizer`` is not an optimizer, or ``named_parameters`` are not pairs (name, parameter).
+        TypeError: if ``optimizer`` is not an optimizer, ``named_parameters`` are not pairs (name, parameter), or
+            ``outputs`` is not a module.
         ValueError: if ``every`` is below 1, two parameters share a name, or parameters are sharded over ranks.
 
     For each parameter a record holds the angle between weight and gradient, as the backward pass left it, and between
@@ -58,6 +61,7 @@ class Recorder:
         optimizer: Optimizer,
         every: int = 100,
         named_parameters: Iterable[tuple[str, Tensor]] | None = None,
+        outputs: torch.nn.Module | None = None,
     ):
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"expected every to be a number of steps, at least 1, got {every!r}")
@@ -68,8 +72,10 @@ class Recorder:
         self._before: list[Tensor] | None = None
         self._gradients: list[Tensor | None] | None = None
         self._snapshots: list[Snapshot] = []
+        self._counts: list[dict[str, Count]] = []
         for named in self._named():
             refuse_shards(*named)
+        self._counter = CollapseCounter(outputs, self._is_recording)
         self._hooks = [
             self.optimizer.register_step_pre_hook(torch.compiler.disable(self._before_step)),
             self.optimizer.register_step_post_hook(torch.compiler.disable(self._after_step)),
@@ -81,6 +87,7 @@ class Recorder:
         """Stop recording. Records stay. Calling it twice is allowed."""
         while self._hooks:
             self._hooks.pop().remove()
+        self._counter.remove()
         self._before = self._gradients = None
 
     def __enter__(self) -> Recorder:
@@ -98,9 +105,25 @@ class Recorder:
         """The values at `steps`, by parameter and quantity (see `QUANTITIES`); None where there is none."""
         return self._history().parameters
 
+    def losses(self, losses: Tensor) -> None:
+        """Count samples with a loss of exactly zero: call it with the loss of each sample before a step.
+
+        It costs nothing in steps that are not recorded.
+        """
+        self._counter.count_losses(losses)
+
+    def collapse(self) -> dict[str, list[float | None]]:
+        """Shares of samples at `steps` that show softmax collapse; None where nothing was counted.
+
+        ``zero_gradient``: the gradient with respect to the logits is exactly zero, if the recorder has ``outputs``.
+        ``zero_loss``: the loss is exactly zero, if `losses` was called.
+        """
+        return shares(self._counts)
+
     def as_dict(self) -> dict[str, Any]:
         """All records as plain data for JSON."""
-        return {"every": self.every, "steps": self.steps, "parameters": self.history()}
+        whole = {"every": self.every, "steps": self.steps, "parameters": self.history()}
+        return {**whole, "collapse": self.collapse()} if any(self._counts) else whole
 
     def table(self) -> str:
         """A table of the last record and the change since the first, sorted by what ⊥Grad would remove."""
@@ -127,6 +150,7 @@ class Recorder:
         self._step += 1
         self._before = self._gradients = None
         if self._step % self.every:
+            self._counter.take()  # of a step that was skipped before it
             return None
         # After all other hooks, those attached later included: project="update" acts after the step.
         _hooks_of(optimizer, "post").move_to_end(self._hooks[1].id)
@@ -164,7 +188,12 @@ class Recorder:
             rows.append(torch.cat([update, torch.full_like(update, torch.nan) if gradient is None else gradient]))
         names = [name for name, _ in named[: len(rows)]]
         self._snapshots.append(Snapshot.of(self._step, names, rows))
+        self._counts.append(self._counter.take())
         self._before = self._gradients = None
+
+    def _is_recording(self) -> bool:
+        """True in a recorded step, as a closure runs in it, and before one."""
+        return bool(self._hooks) and (self._before is not None or (self._step + 1) % self.every == 0)
 
     def _named(self) -> list[tuple[str, Tensor]]:
         """All parameters of all groups, with names that do not change."""

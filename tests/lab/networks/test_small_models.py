@@ -16,6 +16,8 @@ def test_every_model_answers_for_every_class_and_learns(name, shape):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("cnn", 13706), ("cnn_batchnorm", 13802), ("mlp", 26122)])
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("cnn", 13706), ("cnn_batchnorm", 13802), ("mlp", 26122), ("mlp_no_bias", 54800)]
+)
 def test_models_have_the_size_they_had(name, parameters):
     assert sum(parameter.numel() for parameter in MODELS[name]((1, 8, 8), 10).parameters()) == parameters

@@ -2,7 +2,8 @@
 
 from . import cifar10
 from .dataset import Dataset, digits
+from .modular import modular_addition
 
-DATASETS = {"digits": digits, "cifar10": cifar10.dataset}
+DATASETS = {"digits": digits, "cifar10": cifar10.dataset, "modular_addition": modular_addition}
 
-__all__ = ["DATASETS", "Dataset", "digits"]
+__all__ = ["DATASETS", "Dataset", "digits", "modular_addition"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 from torch import nn
 
 
@@ -26,6 +29,13 @@ def mlp(shape: tuple[int, int, int], classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(128, classes),
     )
+
+
+def mlp_no_bias(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Two hidden layers of 200 units without biases, as Prieto et al. train on modular addition."""
+    sizes = (math.prod(shape), 200, 200, classes)
+    first, second, last = (nn.Linear(inputs, outputs, bias=False) for inputs, outputs in pairwise(sizes))
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU(), last)
 
 
 def _convolutional(shape: tuple[int, int, int], classes: int, *, batchnorm: bool) -> nn.Module:

@@ -135,8 +135,18 @@ RECIPES = {
         augmentation="crop_flip",
         shifts="none",
     ),
+    "modular_addition": Config(
+        dataset="modular_addition",
+        model="mlp_no_bias",
+        labels_per_class=45,
+        epochs=300,
+        batch_size=5085,
+        optimizer="adamw",
+        weight_decay=0.0,
+        shifts="none",
+    ),
 }
-"""Default config of each data set; for CIFAR-10, the paper's recipe."""
+"""Default config of each data set; for CIFAR-10, the paper's recipe. Modular addition trains on one batch an epoch."""
 
 
 def recipe(dataset: str) -> Config:

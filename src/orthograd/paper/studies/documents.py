@@ -20,6 +20,7 @@ from ...lab.jobs.bundles import read_bundles
 from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
 from ..evidence import shares
+from ..grokking import page as grokking
 from . import advice, last_batch, method_tables, norms, table1_sets
 from .method_figure import method_figure
 
@@ -86,7 +87,7 @@ def floors(_results: Path) -> str:
 
 Maker = Callable[[Path], str]
 DOCUMENTS: dict[str, Sequence[Maker]] = {
-    "README.md": (advice.advice_short, advice.table1, document.costs),
+    "README.md": (grokking.grokking_short, advice.advice_short, advice.table1, document.costs),
     "docs/should-i-use-it.md": (advice.advice, table1_sets.table1_sets, advice.comparisons),
     "docs/last-batch.md": (last_batch.last_batch, last_batch.last_batch_why, last_batch.last_batch_predictions),
     "docs/norms.md": (
@@ -95,6 +96,12 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
         norms.norms_predictions,
         norms.norms_warnings,
         norms.norms_limit,
+    ),
+    "docs/grokking.md": (
+        grokking.grokking_summary,
+        grokking.grokking_results,
+        grokking.grokking_verdicts,
+        grokking.grokking_predictions,
     ),
     "docs/method.md": (
         method_tables.expected,
@@ -161,8 +168,11 @@ def main() -> None:
     """Write all files."""
     parser = argparse.ArgumentParser(prog="python -m orthograd.paper.studies.documents", description=__doc__)
     parser.add_argument("--root", type=Path, default=Path(), help="the checkout (default: the current folder)")
-    for path, text in expected_files(parser.parse_args().root).items():
+    root = parser.parse_args().root
+    for path, text in expected_files(root).items():
         path.write_text(text, encoding="utf-8")
+        print(path)
+    for path in grokking.committed_figures(root / "docs/results", root / "docs/figures/grokking"):
         print(path)
 
 
