@@ -224,7 +224,7 @@ CASES = (
         truth=labels(0, 0, 1, 1, 1, 2, 2, 2),
         name="scores that mislead",
         expected=1 / 3,
-        derivation="class 0 is true in 1/4 < 1/3, so the loss falls as T → ∞, where p is 1/3; T < 0 would reverse ranks",
+        derivation="class 0 is true in 1/4 < 1/3, so the loss falls as T → ∞, where p is 1/3; T < 0 reverses ranks",
     ),
     Case(
         "scores that are always right",

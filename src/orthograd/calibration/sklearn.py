@@ -36,8 +36,8 @@ from .reliability import ReliabilityCurve
 from .sums import BinSums
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    import matplotlib.axes
+    import matplotlib.figure
     from typing_extensions import Self
 
 METHODS: dict[str, type[Calibrator]] = {
@@ -187,8 +187,8 @@ class CalibrationDisplay:
 
     def __init__(self, curve: ReliabilityCurve, *, name: str, class_name: str | None = None) -> None:
         self.curve, self.name, self.class_name = curve, name, class_name
-        self.figure_: Figure | None = None
-        self.ax_: Axes | None = None
+        self.figure_: matplotlib.figure.Figure | None = None
+        self.ax_: matplotlib.axes.Axes | None = None
 
     @classmethod
     def from_estimator(
@@ -200,7 +200,7 @@ class CalibrationDisplay:
         bins: int = 10,
         pos_label: Any = None,
         name: str | None = None,
-        ax: Axes | None = None,
+        ax: matplotlib.axes.Axes | None = None,
     ) -> CalibrationDisplay:
         """The diagram of a fitted classifier with ``predict_proba``.
 
@@ -228,7 +228,7 @@ class CalibrationDisplay:
         bins: int = 10,
         pos_label: Any = None,
         name: str = "classifier",
-        ax: Axes | None = None,
+        ax: matplotlib.axes.Axes | None = None,
     ) -> CalibrationDisplay:
         """The diagram of probabilities (n, classes); ``classes`` are by default the sorted labels of ``y``."""
         labels = _checked_labels(y)
@@ -248,7 +248,7 @@ class CalibrationDisplay:
             display = cls(_class_curve(probabilities, numbers, number, bins), name=name, class_name=str(pos_label))
         return display.plot(ax=ax)
 
-    def plot(self, *, ax: Axes | None = None) -> CalibrationDisplay:
+    def plot(self, *, ax: matplotlib.axes.Axes | None = None) -> CalibrationDisplay:
         """Draw into axes, or into a new figure."""
         try:
             from ..figures.reliability import Words, class_words, draw_reliability, reliability_figure

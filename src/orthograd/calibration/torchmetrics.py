@@ -60,21 +60,18 @@ class CalibrationMetrics(Metric):
         self.set_dtype(torch.float64)  # of the states that a rank without samples contributes
         # One sample tells which sums there are, and their shapes.
         scores = torch.full((1, num_classes), 1 / num_classes if from_probabilities else 0.0)
-        sums, _ = self._evaluated(scores, torch.zeros(1, dtype=torch.int64))
-        for name, value in sums.items():
+        for name, value in self._evaluated(scores, torch.zeros(1, dtype=torch.int64))._sums.items():
             self.add_state(_state(name), torch.zeros_like(value), dist_reduce_fx="sum")
         for name in ("kept_confidence", "kept_correct"):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def update(self, scores: Any, labels: Any) -> None:
         """Add a batch of logits (n, classes), or of probabilities, and labels (n,). One that raises changes nothing."""
-        if scores.shape[-1] != self.num_classes:
-            raise ValueError(f"expected scores of {self.num_classes} classes, got {tuple(scores.shape)}")
-        sums, kept = self._evaluated(scores, labels)
-        for name, value in sums.items():
+        evaluation = self._evaluated(scores, labels)
+        for name, value in evaluation._sums.items():
             state = getattr(self, _state(name))
             setattr(self, _state(name), state + value.to(state.device))
-        for confidence, correct in kept:
+        for confidence, correct in evaluation._kept:
             self.kept_confidence.append(confidence.double().to(self.device))
             self.kept_correct.append(correct.double().to(self.device))
 
@@ -91,10 +88,13 @@ class CalibrationMetrics(Metric):
         ):
             return self._evaluation().reliability()
 
-    def _evaluated(self, scores: Any, labels: Any) -> tuple[dict[str, Tensor], list[tuple[Tensor, Tensor]]]:
+    def _evaluated(self, scores: Any, labels: Any) -> Evaluation:
+        """The evaluation of one batch."""
         evaluation = Evaluation(bins=self.bins, metrics=self.metrics)
         (evaluation.update_probabilities if self.from_probabilities else evaluation.update)(scores, labels)
-        return evaluation._sums, evaluation._kept
+        if evaluation._classes != self.num_classes:
+            raise ValueError(f"expected scores of {self.num_classes} classes, got {evaluation._classes}")
+        return evaluation
 
     def _evaluation(self) -> Evaluation:
         """The evaluation whose sums the states are."""
