@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 SOURCES = str(Path(__file__).parents[1] / "src")
 
@@ -49,6 +50,9 @@ def use_everything():
     use_calibration()
     use_calibrators()
     use_optimizer()
+    for name, package in (("sklearn", "scikit-learn"), ("torchmetrics", "torchmetrics")):
+        words = f"orthograd.calibration.{name} needs {package}: pip install 'orthograd[{name}]'"
+        refused(f"orthograd.calibration.{name}", words)
     for name in ("compare", "t_test"):
         refused("orthograd.statistics", "orthograd.statistics needs scipy: pip install 'orthograd[lab]'", name)
     print("torch alone suffices")
@@ -99,6 +103,9 @@ def use_calibration():
     ):
         assert result
     assert len(calibration.risk_coverage(logits.amax(1), labels == 0)) == 2
+    from orthograd.calibration.huggingface import BatchMetrics
+
+    assert BatchMetrics(metrics=["ece"])(SimpleNamespace(predictions=logits, label_ids=labels), True)["ece"] > 0
 
 
 def use_calibrators():

@@ -23,10 +23,12 @@ from tests.test_scale_document import shell
 HOWTO = Path(__file__).parent.parent / "docs" / "howto"
 PAGES = sorted(path.stem for path in HOWTO.glob("*.md"))
 NEEDED = {
-    "lightning": ["lightning"],
+    "lightning": ["lightning", "torchmetrics"],
     "huggingface": ["transformers", "accelerate"],
     "accelerate": ["accelerate"],
     "jax": ["jax", "optax"],
+    "scikit-learn": ["sklearn", "matplotlib"],
+    "dataframes": ["pandas"],
     "cifar10c": ["sklearn"],
 }
 
@@ -80,12 +82,30 @@ def test_the_page_on_the_hugging_face_trainer_runs():
         assert counts(attachment_of(optimizer)) == (4, 4), way
     assert [group["weight_decay"] for group in names["trainer"].optimizer.param_groups] == [0.01, 0.0]
     names["trainer"].train()  # again: attached already
+    assert 0 <= names["evaluated"].evaluate()["eval_ece"] <= 1
+    assert set(names["BatchMetrics"]().metrics) < set(names["evaluated"].compute_metrics.func.__kwdefaults__["metrics"])
 
 
 def test_the_page_on_accelerate_runs():
     handle = run("accelerate")["handle"]
     assert counts(handle) == (4, 4)
     assert type(handle.optimizer) is torch.optim.SGD
+
+
+def test_the_page_on_scikit_learn_runs(tmp_path):
+    names = run("scikit-learn")
+    before, after = (
+        names["evaluate_probabilities"](names[name].predict_proba(names["test"]), names["truth"]).ece
+        for name in ("plain", "calibrated")
+    )
+    assert after < before / 2
+    assert (tmp_path / "reliability.png").exists()
+
+
+def test_the_page_on_frames_runs(capsys):
+    names = run("dataframes")
+    assert capsys.readouterr().out.count("3 samples, 2 classes") == 2
+    assert "label" in names["frame"]
 
 
 def test_the_page_on_jax_runs():

@@ -21,6 +21,7 @@ LAYERS = [
     ["attachment"],
     ["optimizer"],
     ["figures"],
+    ["calibration.sklearn", "calibration.torchmetrics", "calibration.huggingface"],
     ["diagnosis"],
     ["lab.files", "lab.versions"],
     ["lab.jobs", "lab.data", "lab.kernels"],
@@ -76,7 +77,7 @@ def imports_of(name: str, path: Path) -> Iterator[Import]:
 def part_of(module: str) -> str | None:
     """The part in the layers that a module belongs to; None for the package itself."""
     inside = module.removeprefix("orthograd").removeprefix(".")
-    return next((part for part in HEIGHTS if inside == part or inside.startswith(f"{part}.")), None)
+    return max((part for part in HEIGHTS if inside == part or inside.startswith(f"{part}.")), key=len, default=None)
 
 
 def test_every_module_has_its_place_in_the_layers():

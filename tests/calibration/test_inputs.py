@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from orthograd import calibration
-from orthograd.calibration import evaluate, evaluate_probabilities
+from orthograd.calibration import VectorScaling, evaluate, evaluate_probabilities
 
 LOGITS, LABELS = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]]), torch.tensor([1, 2])
 
@@ -183,18 +183,54 @@ def test_labels_too_large_for_int64_are_named_as_they_came():
         evaluate(LOGITS, np.array([0, 2**64 - 1], dtype=np.uint64))
 
 
-def test_a_series_is_taken_by_position_and_a_frame_is_refused():
-    pandas = pytest.importorskip("pandas")
-    expected = evaluate(LOGITS, LABELS)
-    for index in ([0, 1], [1, 0], [7, 8], ["a", "b"]):
-        assert evaluate(LOGITS, pandas.Series(LABELS.numpy(), index=index)) == expected
-    frame = pandas.DataFrame(LOGITS.detach().numpy(), columns=["class_0", "class_10", "class_2"])
-    with pytest.raises(TypeError, match=r"logits as an array or tensor, got a DataFrame.*\.to_numpy\(\)"):
-        evaluate(frame, LABELS)
-    with pytest.raises(TypeError, match="labels as an array or tensor, got a DataFrame"):
-        evaluate(LOGITS, pandas.DataFrame({"label": LABELS.numpy()}))
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_and_series_are_taken_by_position(library):
+    frames = pytest.importorskip(library)
+    logits, columns = LOGITS.detach().numpy(), ["class_0", "class_1", "class_2"]
+    table = frames.DataFrame({**dict(zip(columns, logits.T, strict=True)), "label": LABELS.numpy()})
+    assert evaluate(table[columns], table["label"]) == evaluate(LOGITS, LABELS)
+    assert evaluate(logits=table[columns], labels=table["label"]) == evaluate(LOGITS, LABELS)
+    fitted = VectorScaling().fit(table[columns], table["label"])
+    assert fitted.weight.equal(VectorScaling().fit(LOGITS, LABELS).weight)
+    named = frames.DataFrame(dict(zip("cab", logits.T, strict=True)))
+    assert evaluate(named, table["label"]) == evaluate(LOGITS, LABELS)
+    p = LOGITS.detach().softmax(1).numpy()
+    probabilities = frames.DataFrame(dict(zip("abc", p.T, strict=True)))
+    assert evaluate_probabilities(probabilities, table["label"]) == evaluate_probabilities(p, LABELS)
+    with pytest.raises(ValueError, match=r"order of the classes, got class_1, class_0, class_2: select"):
+        evaluate(table[["class_1", "class_0", "class_2"]], LABELS)
+    with pytest.raises(ValueError, match=r"labels \(n,\), got \(2, 1\)"):
+        evaluate(LOGITS, table[["label"]])
     with pytest.raises(TypeError, match="labels as numbers, got "):
-        evaluate(LOGITS, pandas.Series(["cat", "dog"]))
+        evaluate(LOGITS, frames.Series(["cat", "dog"]))
+    with pytest.raises(ValueError, match="finite logits, got nan in row 0, class 1"):
+        evaluate(frames.DataFrame({"a": [1.0, 2.0], "b": [None, 1.0]}), LABELS.clamp_max(1))
+
+
+def test_the_index_of_a_series_is_ignored():
+    pandas = pytest.importorskip("pandas")
+    for index in ([0, 1], [1, 0], [7, 8], ["a", "b"]):
+        assert evaluate(LOGITS, pandas.Series(LABELS.numpy(), index=index)) == evaluate(LOGITS, LABELS)
+
+
+def test_numbers_in_names_of_columns_count_as_numbers():
+    pandas = pytest.importorskip("pandas")
+    logits, labels = torch.randn(20, 11), torch.arange(20) % 11
+    frame = pandas.DataFrame(logits.numpy())
+    assert evaluate(frame, labels) == evaluate(logits, labels)
+    assert evaluate(frame.add_prefix("p"), labels) == evaluate(logits, labels)
+    as_text = sorted(frame.add_prefix("p").columns)
+    with pytest.raises(ValueError, match="got p0, p1, p10, p2"):
+        evaluate(frame.add_prefix("p")[as_text], labels)
+
+
+def test_frames_that_are_not_in_memory_are_named():
+    arrow = pytest.importorskip("pyarrow")
+    with pytest.raises(TypeError, match=r"got a Table: call \.collect\(\).*\.to_pandas\(\)"):
+        evaluate(arrow.table({"a": [1.0, 2.0], "b": [0.0, 1.0]}), LABELS.clamp_max(1))
+    polars = pytest.importorskip("polars")
+    with pytest.raises(TypeError, match=r"got a LazyFrame: call \.collect\(\)"):
+        evaluate(polars.LazyFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]}), LABELS.clamp_max(1))
 
 
 @pytest.mark.parametrize("values", ["logits", ["a", "b"], [[1.0, 2.0], [1.0]], None, {"a": 1}, object()])

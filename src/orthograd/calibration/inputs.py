@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .frames import as_array, is_frame
+
 MOST_BINS = 1000
 """More bins would be empty on any test set, and ``ece_by_chance_limit`` would need much memory for them."""
 
@@ -147,11 +149,8 @@ def _callers_level() -> int:
 
 def _tensor(values: Any, name: str) -> Tensor:
     """The values as a tensor, from anything that torch can convert."""
-    if hasattr(values, "columns"):
-        raise TypeError(
-            f"expected {name} as an array or tensor, got a {type(values).__name__} with named columns: "
-            "select the columns in the order of the classes, and pass .to_numpy()"
-        )
+    if is_frame(values):
+        values = as_array(values, name)
     if hasattr(values, "filled"):
         raise TypeError(f"expected {name} without a mask, got a {type(values).__name__}: remove the masked samples")
     tensor = _read(values, name)
@@ -162,8 +161,6 @@ def _tensor(values: Any, name: str) -> Tensor:
 
 def _read(values: Any, name: str) -> Tensor:
     try:
-        if hasattr(values, "to_numpy"):
-            values = values.to_numpy().copy()  # a copy, because torch warns of arrays that are not writable
         if not getattr(getattr(values, "dtype", None), "isnative", True):
             values = values.astype(values.dtype.newbyteorder("="))  # torch supports only the native byte order
         return torch.as_tensor(values).detach()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -47,8 +47,25 @@ NAME, GAP, HISTOGRAM, FOOT = 0.22, 0.09, 0.52, 0.37
 TITLE, LEGEND_LINE = 0.21, 0.145
 
 
+class Words(NamedTuple):
+    """The words of a diagram: its axes, and the two directions of a gap."""
+
+    x: str = "confidence"
+    y: str = "accuracy"
+    above: str = "overconfident"
+    below: str = "underconfident"
+
+
+def class_words(name: str) -> Words:
+    """The words of a diagram of the probability of one class."""
+    return Words(f"probability of {name}", "frequency", "probability too high", "probability too low")
+
+
 def reliability_figure(
-    curves: Mapping[str, ReliabilityCurve | Sequence[ReliabilityCurve]], *, title: str | None = None
+    curves: Mapping[str, ReliabilityCurve | Sequence[ReliabilityCurve]],
+    *,
+    title: str | None = None,
+    words: Words = Words(),  # noqa: B008, it is immutable
 ) -> Figure:
     """Reliability diagrams side by side, titled by their keys; a sequence holds the runs of one model and is averaged.
 
@@ -64,11 +81,11 @@ def reliability_figure(
         raise ValueError("expected at least one curve to draw, got none")
     drawn = {name: _one(curve) for name, curve in curves.items()}
     with figure_style():
-        handles = _handles(drawn.values())
+        handles = _handles(drawn.values(), words)
         legend_columns = min(len(drawn) + 1, 4)
         layout = _Layout(len(drawn), -(-len(handles) // legend_columns), title is not None)
         figure = Figure(figsize=(layout.width, layout.height))
-        _draw_panels(figure, layout, drawn)
+        _draw_panels(figure, layout, drawn, words)
         if title is not None:
             shown = shortened(title, 9, inches=0.93 * layout.width)
             figure.suptitle(shown, y=1 - 0.06 / layout.height, va="top", fontsize=9, parse_math=False)
@@ -80,13 +97,13 @@ def _one(curve: ReliabilityCurve | Sequence[ReliabilityCurve]) -> ReliabilityCur
     return curve if isinstance(curve, ReliabilityCurve) else average(curve)
 
 
-def _draw_panels(figure: Figure, layout: _Layout, curves: Mapping[str, ReliabilityCurve]) -> None:
+def _draw_panels(figure: Figure, layout: _Layout, curves: Mapping[str, ReliabilityCurve], words: Words) -> None:
     highest = 108 * max(float(curve.share.max()) for curve in curves.values())
     names = told_apart(list(curves), 8, inches=layout.panel)
     for index, (name, curve) in enumerate(zip(names, curves.values(), strict=True)):
         diagram, histogram = layout.axes(figure, index)
-        draw_reliability(diagram, curve)
-        draw_confidences(histogram, curve)
+        draw_reliability(diagram, curve, words=words)
+        draw_confidences(histogram, curve, words=words)
         diagram.set_title(name, pad=4, parse_math=False)
         histogram.set(ylim=(0, highest), yticks=_shares(highest))
         _share_axes(diagram, histogram, is_first=index % COLUMNS == 0)
@@ -110,16 +127,16 @@ def _shares(highest: float) -> tuple[float, float, float]:
     return 0, upper / 2, upper
 
 
-def _handles(curves: Iterable[ReliabilityCurve]) -> list[Artist]:
+def _handles(curves: Iterable[ReliabilityCurve], words: Words) -> list[Artist]:
     bands = dict.fromkeys(curve.band for curve in curves)
     return [
-        Patch(label="accuracy of a bin", **bar_look(BLUE)),
-        Patch(label="overconfident", **OVER),
-        Patch(label="underconfident", **UNDER),
+        Patch(label=f"{words.y} of a bin", **bar_look(BLUE)),
+        Patch(label=words.above, **OVER),
+        Patch(label=words.below, **UNDER),
         Line2D([], [], label="perfectly calibrated", **DIAGONAL),
         *(Line2D([], [], label=band, marker="o", markersize=2.4, **BAND) for band in bands),
-        Line2D([], [], label="mean confidence", **CONFIDENCE_MARK),
-        Line2D([], [], label="overall accuracy", **ACCURACY_MARK),
+        Line2D([], [], label=f"mean {words.x}", **CONFIDENCE_MARK),
+        Line2D([], [], label=f"overall {words.y}", **ACCURACY_MARK),
     ]
 
 
@@ -171,7 +188,12 @@ class _Layout:
 
 
 def draw_reliability(
-    axes: Axes, curve: ReliabilityCurve, *, color: str = BLUE, label: str | None = "accuracy of a bin"
+    axes: Axes,
+    curve: ReliabilityCurve,
+    *,
+    color: str = BLUE,
+    label: str | None = "accuracy of a bin",
+    words: Words = Words(),  # noqa: B008
 ) -> None:
     """Accuracy of each bin that holds samples, with its band, and the gap to the bin's mean confidence.
 
@@ -191,51 +213,57 @@ def draw_reliability(
     left, width = curve.edges[:-1][filled], 1 / len(curve.share)
     confidence, accuracy = curve.confidence[filled], curve.accuracy[filled]
     axes.bar(left, accuracy, width, align="edge", label=label, zorder=2, **bar_look(color))
-    _draw_gaps(axes, left, width, confidence, accuracy)
+    _draw_gaps(axes, left, width, confidence, accuracy, words)
     axes.plot([0, 1], [0, 1], label="perfectly calibrated", zorder=4, **DIAGONAL)
     axes.vlines(confidence, curve.low[filled], curve.high[filled], label=curve.band, zorder=5, **BAND)
     axes.plot(confidence, accuracy, "o", color=INK, markersize=2.4, zorder=5, clip_on=False)
-    _draw_numbers(axes, curve)
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
+    _draw_numbers(axes, curve, words)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=words.x, ylabel=words.y)
 
 
-def draw_confidences(axes: Axes, curve: ReliabilityCurve, *, color: str = BLUE) -> None:
+def draw_confidences(
+    axes: Axes,
+    curve: ReliabilityCurve,
+    *,
+    color: str = BLUE,
+    words: Words = Words(),  # noqa: B008
+) -> None:
     """Share of the samples in each confidence bin; lines mark the mean confidence and the accuracy."""
     filled = curve.share > 0
     left, width, share = curve.edges[:-1][filled], 1 / len(curve.share), 100 * curve.share[filled]
     axes.bar(left, share, width, align="edge", label="share of the samples", **bar_look(color))
-    axes.axvline(curve.mean_confidence, label="mean confidence", zorder=3, **CONFIDENCE_MARK)
-    axes.axvline(curve.top1_accuracy / 100, label="overall accuracy", zorder=4, **ACCURACY_MARK)
-    axes.set(xlim=(0, 1), xlabel="confidence", ylabel="share, %")
+    axes.axvline(curve.mean_confidence, label=f"mean {words.x}", zorder=3, **CONFIDENCE_MARK)
+    axes.axvline(curve.top1_accuracy / 100, label=f"overall {words.y}", zorder=4, **ACCURACY_MARK)
+    axes.set(xlim=(0, 1), xlabel=words.x, ylabel="share, %")
     axes.set_ylim(bottom=0)
 
 
-def summary(curve: ReliabilityCurve) -> str:
+def summary(curve: ReliabilityCurve, words: Words = Words()) -> str:  # noqa: B008
     """The numbers in the corner of a diagram."""
     return (
         f"ECE {curve.ece:.3f}\n"
         f"by chance {curve.ece_by_chance:.3f} (95%: {curve.ece_by_chance_limit:.3f})\n"
-        f"accuracy {curve.top1_accuracy:.1f}%\n"
-        f"confidence {100 * curve.mean_confidence:.1f}%"
+        f"{words.y} {curve.top1_accuracy:.1f}%\n"
+        f"{words.x.partition(' ')[0]} {100 * curve.mean_confidence:.1f}%"
     )
 
 
-def _draw_gaps(axes: Axes, left: Tensor, width: float, confidence: Tensor, accuracy: Tensor) -> None:
+def _draw_gaps(axes: Axes, left: Tensor, width: float, confidence: Tensor, accuracy: Tensor, words: Words) -> None:
     for where, look, label in (
-        (confidence > accuracy, OVER, "overconfident"),
-        (confidence < accuracy, UNDER, "underconfident"),
+        (confidence > accuracy, OVER, words.above),
+        (confidence < accuracy, UNDER, words.below),
     ):
         if where.any():  # a legend fails on a group of no bars
             gap = confidence[where] - accuracy[where]
             axes.bar(left[where], gap, width, accuracy[where], align="edge", label=label, zorder=3, **look)
 
 
-def _draw_numbers(axes: Axes, curve: ReliabilityCurve) -> None:
+def _draw_numbers(axes: Axes, curve: ReliabilityCurve, words: Words) -> None:
     x, y, across, up = (0.03, 0.97, "left", "top") if _is_upper_left_free(curve) else (0.97, 0.03, "right", "bottom")
     axes.text(
         x,
         y,
-        summary(curve),
+        summary(curve, words),
         transform=axes.transAxes,
         horizontalalignment=across,
         verticalalignment=up,
