@@ -192,7 +192,7 @@ def test_own_models_and_data_enter_by_import_path():
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [
-        ("model", "resnet", "a model among cnn, cnn_batchnorm, mlp, resnet18, .*, or an import path like"),
+        ("model", "resnet", "a model among cnn, cnn_batchnorm, mlp, .*, or an import path like"),
         ("model", "no.such:thing", "a model at the import path no.such:thing, but No module"),
         ("model", f"{__name__}:missing", "has no attribute 'missing'"),
         ("model", f"{__name__}:NOT_A_FUNCTION", "expected a function at the import path .* got int"),
