@@ -7,7 +7,7 @@ from .calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScal
 from .calibrators.temperature import TemperatureFit, TemperatureScaling, fit_temperatures
 from .evaluation import Evaluation, evaluate, evaluate_probabilities
 from .inputs import InputWarning
-from .metrics import ALL, CONVENTIONS, PAPER, STREAMING, Convention, Metrics
+from .metrics import ALL, CONVENTIONS, PAPER, STREAMING, Convention, Metrics, MultiLabelMetrics
 from .reliability import ReliabilityCurve, average
 from .unbinned import aurc, risk_coverage
 
@@ -26,6 +26,7 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "Metrics",
+    "MultiLabelMetrics",
     "NotFittedError",
     "PlattScaling",
     "ReliabilityCurve",

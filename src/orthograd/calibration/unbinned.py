@@ -27,7 +27,7 @@ def on_grid(confidence: Tensor, residual: Tensor) -> Tensor:
     return grid.index_add_(0, left.long() + 1, to_right)
 
 
-def smooth_ece(grid: Tensor, samples: int) -> float:
+def smooth_ece(grid: Tensor, samples: float) -> float:
     """The smooth ECE: the σ for which ∫ |mean residual smoothed with a reflected Gaussian of width σ| dt = σ.
 
     Residuals at a single confidence integrate to their mean at any width:
