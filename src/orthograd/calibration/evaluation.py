@@ -195,8 +195,6 @@ class Evaluation:
                 sums = added(sums, sums_of(predictions, labels, asked, self.bins, weights))
                 if asked.intersection(("ece_equal_mass", "aurc")):
                     kept.append(_Kept(number, predictions.confidence, predictions.correct, weights))
-                if self.weighted:
-                    sums["samples"] = sums.get("samples", 0) + torch.tensor(len(labels), device=labels.device)
             if name == "logits" and not _is_finite(sums):
                 refuse_broken(rows)
         if self.form.ignore_index is not None:

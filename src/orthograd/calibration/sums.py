@@ -34,6 +34,8 @@ def sums_of(
         "confidence": _added(cell, wide, 2 * bins, weights),
         "confidence_square": _added(cell, wide.square(), 2 * bins, weights),
     }
+    if weights is not None:
+        sums["samples"] = torch.tensor(len(labels), device=labels.device)
     for name in MEANS:
         values = getattr(predictions, name)
         if name in asked and values is not None:

@@ -55,12 +55,13 @@ class _Scaling(Calibrator):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Raise for a vector instead of a matrix and the reverse, which would broadcast without an error."""
         weight = state_dict.get(prefix + "weight")
-        if weight is None or weight.ndim == self.WEIGHT_DIMENSIONS:
+        dimensions = self.WEIGHT_DIMENSIONS + (self.form.task == "multilabel")
+        if weight is None or weight.ndim == dimensions:
             super()._load_from_state_dict(state_dict, prefix, *args)
             return
         *_, errors = args
         errors.append(
-            f"{prefix}weight of {type(self).__name__}: expected {self.WEIGHT_DIMENSIONS} dimensions, "
+            f"{prefix}weight of {type(self).__name__}: expected {dimensions} dimensions, "
             f"got shape {tuple(weight.shape)}; another type of calibrator saved it"
         )
 
