@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -116,7 +116,8 @@ def look_like_probabilities(scores: Tensor) -> bool:
     >>> look_like_probabilities(torch.tensor([[0.25, 0.75], [1.0, 0.0]]))
     True
     """
-    for rows in (scores[:1], scores):  # for logits the first row is usually enough
+    first = scores[(0,) * (scores.ndim - 1)][None]
+    for rows in (first, scores):  # for logits the first row is usually enough
         low, high = (float(value) for value in rows.aminmax())
         if not (_is_within(low, high, scores.dtype) and float(_off(rows).max()) <= _tolerance(scores.dtype)):
             return False
@@ -124,31 +125,41 @@ def look_like_probabilities(scores: Tensor) -> bool:
 
 
 def choices(values: Any, offsets: Any, name: str = "logits") -> tuple[Tensor, Tensor]:
-    """Flat values (m,) and offsets (n + 1,) of ragged scores: a list of arrays, or values with offsets."""
-    if offsets is None:
-        if isinstance(values, Tensor) or not isinstance(values, Sequence) or isinstance(values, str):
-            shape = getattr(values, "shape", None)
-            raise TypeError(
-                f"expected {name} of multiple choice as a list of arrays, or as values (m,) with offsets (n + 1,), got "
-                f"a {type(values).__name__}{'' if shape is None else f' {tuple(shape)}'}; for the same number of "
-                "choices everywhere: task='multiclass'"
-            )
-        parts = [_scores(part, f"{name} of row {row}") for row, part in enumerate(values)]
-        for row, part in enumerate(parts):
-            if part.ndim != 1:
-                raise ValueError(f"expected {name} (choices,) in each row, got {tuple(part.shape)} in row {row}")
-        if not parts:
-            raise ValueError(f"expected at least one sample, got no {name}")
-        ends = torch.tensor([0, *map(len, parts)], device=parts[0].device).cumsum(0)
-        return torch.cat(parts), _checked_ends(ends)
+    """Flat values (m,) and offsets (n + 1,) of ragged scores: a list of arrays, or values with offsets.
+
+    >>> choices([[0.1, 0.2], [0.3, 0.4, 0.5]], None)
+    (tensor([0.1000, 0.2000, 0.3000, 0.4000, 0.5000]), tensor([0, 2, 5]))
+    """
+    flat, ends = _joined(values, name) if offsets is None else _with_offsets(values, offsets, name)
+    return flat, _checked_ends(ends)
+
+
+def _joined(values: Any, name: str) -> tuple[Tensor, Tensor]:
+    if not isinstance(values, list | tuple):
+        shape = "" if getattr(values, "shape", None) is None else f" {tuple(values.shape)}"
+        raise TypeError(
+            f"expected {name} of multiple choice as a list of arrays, or as values (m,) with offsets (n + 1,), got "
+            f"a {type(values).__name__}{shape}; for the same number of choices everywhere: task='multiclass'"
+        )
+    if not values:
+        raise ValueError(f"expected at least one sample, got no {name}")
+    parts = [_scores(part, f"{name} of row {row}") for row, part in enumerate(values)]
+    for row, part in enumerate(parts):
+        if part.ndim != 1:
+            raise ValueError(f"expected {name} (choices,) in each row, got {tuple(part.shape)} in row {row}")
+    return torch.cat(parts), torch.tensor([0, *map(len, parts)], device=parts[0].device).cumsum(0)
+
+
+def _with_offsets(values: Any, offsets: Any, name: str) -> tuple[Tensor, Tensor]:
     flat = _scores(values, name)
     if flat.ndim != 1:
         raise ValueError(f"expected {name} (m,) with offsets (n + 1,), got {tuple(flat.shape)}")
-    ends = _integers(offsets, "offsets").to(flat.device)
-    if ends.ndim != 1 or len(ends) < 2 or int(ends[0]) != 0 or int(ends[-1]) != len(flat):
-        got = f"{tuple(ends.shape)}" if ends.ndim != 1 or len(ends) < 2 else f"{int(ends[0])} … {int(ends[-1])}"
+    ends = _integers(offsets, "offsets").to(flat.device).long()
+    is_list = ends.ndim == 1 and len(ends) > 1
+    if not is_list or int(ends[0]) != 0 or int(ends[-1]) != len(flat):
+        got = f"{int(ends[0])} … {int(ends[-1])}" if is_list else tuple(ends.shape)
         raise ValueError(f"expected offsets (n + 1,) from 0 to {len(flat)}, the number of values, got {got}")
-    return flat, _checked_ends(ends)
+    return flat, ends
 
 
 def _checked_ends(ends: Tensor) -> Tensor:
@@ -185,14 +196,10 @@ def _inspected(rows: list[Rows], name: Scores) -> list[Rows]:
         return [_checked_range(part) for part in rows]
     is_binary = rows[0].pair is not None
     if all(_look_like_sigmoids(part.scores) if is_binary else look_like_probabilities(part.scores) for part in rows):
-        which = (
-            "every one of these logits lies in [0, 1]"
-            if is_binary
-            else ("every row of these logits lies in [0, 1] and sums to 1")
-        )
+        each, more = ("one", "") if is_binary else ("row", " and sums to 1")
         warnings.warn(
-            f"{which}: if they are probabilities, use evaluate_probabilities or update_probabilities, and fit "
-            f"calibrators to their {'log-odds' if is_binary else 'logarithm'}",
+            f"every {each} of these logits lies in [0, 1]{more}: if they are probabilities, use evaluate_probabilities "
+            f"or update_probabilities, and fit calibrators to their {'log-odds' if is_binary else 'logarithm'}",
             InputWarning,
             stacklevel=callers_level(),
         )
