@@ -218,9 +218,12 @@ def isotonic_functions(scores: Tensor, hits: Tensor, weights: Tensor | None = No
     problems, n = scores.shape
     ordered, order = scores.sort(1)
     flat, problem = ordered.flatten(), torch.arange(problems, device=scores.device).repeat_interleave(n)
-    weight = torch.ones_like(order) if weights is None else weights[order]
-    hits_until = (hits.gather(1, order) * weight).flatten().cumsum(0)
-    weight_until = weight.flatten().cumsum(0)
+    hits = hits.gather(1, order).flatten()
+    if weights is None:
+        hits_until, weight_until = hits.long().cumsum(0), torch.arange(1, problems * n + 1, device=scores.device)
+    else:
+        weight = weights[order].flatten()
+        hits_until, weight_until = (hits * weight).cumsum(0), weight.cumsum(0)
     is_last = (flat[1:] != flat[:-1]) | (problem[1:] != problem[:-1])  # of equal scores
     ends = torch.cat([is_last, is_last.new_ones(1)]).nonzero()[:, 0]
     ends = _pooled(ends, hits_until, weight_until, problem)
