@@ -8,6 +8,7 @@ import torch
 from orthograd import calibration
 from orthograd.calibration import Evaluation
 from tests.calibration.samples import predictions
+from tests.calibration.test_forms import WEIGHTED
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -71,3 +72,26 @@ def test_intervals_do_not_care_where_the_logits_are():
     for name, ends in calibration.intervals(logits, labels, resamples=100).items():
         found = calibration.intervals(logits.cuda(), labels.cuda(), resamples=100)[name]
         assert found == pytest.approx(ends, rel=1e-6), name
+
+
+def on_gpu(values):
+    return [row.cuda() for row in values] if isinstance(values, list) else values.cuda()
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_every_form_is_evaluated_and_calibrated_as_on_the_cpu(name, is_weighted):
+    logits, labels, options = WEIGHTED[name]()
+    shape = (len(labels),) if isinstance(labels, list) else labels.shape
+    weights = torch.rand(shape, generator=torch.Generator().manual_seed(1)) if is_weighted else None
+    expected = calibration.evaluate(logits, labels, weights=weights, **options).as_row()
+    found = calibration.evaluate(on_gpu(logits), labels, weights=weights, **options).as_row()
+    for metric, value in expected.items():
+        assert found[metric] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-9)), metric
+    form = {key: value for key, value in options.items() if key != "ignore_index"}
+    for calibrator in CALIBRATORS[:1] if name == "multiple_choice" else CALIBRATORS:
+        settings = {"weights": weights, "ignore_index": options.get("ignore_index")}
+        here = calibrator(**form).fit(logits, labels, **settings)(logits)
+        there = calibrator(**form).cuda().fit(on_gpu(logits), labels, **settings)(on_gpu(logits))
+        for left, right in zip(here, there, strict=True):
+            torch.testing.assert_close(left, right.cpu(), rtol=1e-4, atol=1e-4)

@@ -65,7 +65,7 @@ def test_memory_does_not_grow_with_samples_except_where_it_says_so():
     keeping = Evaluation(metrics=calibration.ALL)
     keeping.update(logits, labels)
     keeping.update(logits, labels)
-    assert sum(len(confidence) for confidence, _ in keeping._kept) == 4000
+    assert sum(len(part.confidence) for part in keeping._kept) == 4000
     growing = {name for name, convention in calibration.CONVENTIONS.items() if convention.needs_every_confidence}
     assert growing == {"ece_equal_mass", "aurc"} == set(calibration.ALL) - set(calibration.STREAMING)
 

@@ -7,9 +7,10 @@ from .calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScal
 from .calibrators.temperature import TemperatureFit, TemperatureScaling, fit_temperatures
 from .evaluation import Evaluation, evaluate, evaluate_probabilities
 from .inputs import InputWarning
-from .metrics import ALL, CONVENTIONS, PAPER, STREAMING, Convention, Metrics
+from .metrics import ALL, CONVENTIONS, PAPER, STREAMING, Convention, Metrics, MultiLabelMetrics
+from .refinement import Decomposition, decomposition
 from .reliability import ReliabilityCurve, average
-from .unbinned import aurc, risk_coverage
+from .unbinned import accuracy_at_confidence, augrc, aurc, risk_at_coverage, risk_coverage
 
 __all__ = [
     "ALL",
@@ -19,6 +20,7 @@ __all__ = [
     "CalibrationWarning",
     "Calibrator",
     "Convention",
+    "Decomposition",
     "DirichletCalibration",
     "Evaluation",
     "HistogramBinning",
@@ -26,14 +28,18 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "Metrics",
+    "MultiLabelMetrics",
     "NotFittedError",
     "PlattScaling",
     "ReliabilityCurve",
     "TemperatureFit",
     "TemperatureScaling",
     "VectorScaling",
+    "accuracy_at_confidence",
+    "augrc",
     "aurc",
     "average",
+    "decomposition",
     "difference_intervals",
     "difference_intervals_probabilities",
     "evaluate",
@@ -41,5 +47,6 @@ __all__ = [
     "fit_temperatures",
     "intervals",
     "intervals_probabilities",
+    "risk_at_coverage",
     "risk_coverage",
 ]

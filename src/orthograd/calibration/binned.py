@@ -23,7 +23,7 @@ def bin_of(confidence: Tensor, bins: int) -> Tensor:
 
 def gaps(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
     """accuracy − mean confidence of each bin; zero for an empty bin."""
-    return (hits - confidence) / count.clamp_min(1)
+    return (hits - confidence) / torch.where(count > 0, count, 1)  # a count of weights can be below 1
 
 
 def ece(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
@@ -60,18 +60,26 @@ def mce(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
     return gaps(count, hits, confidence).abs().amax(-1)
 
 
-def equal_mass(confidence: Tensor, correct: Tensor, bins: int) -> Tensor:
-    """ECE in bins of equal count, for samples sorted by confidence, lowest first.
+def equal_mass(confidence: Tensor, correct: Tensor, bins: int, weights: Tensor | None = None) -> Tensor:
+    """ECE in bins of equal count, or equal weight, for samples sorted by confidence, lowest first.
 
     Edges are the confidences at ranks n/bins, 2n/bins, …, rounded up. Equal confidences share a bin, so that their
-    order does not matter.
+    order does not matter. Weights (n,) in float64 count as repetitions.
     """
-    n = len(confidence)
-    ranks = torch.arange(1, bins + 1, device=confidence.device).mul_(n).add_(bins - 1).div_(bins, rounding_mode="floor")
-    ends = torch.searchsorted(confidence, confidence[ranks - 1], right=True)
+    numbers = torch.arange(1, bins + 1, device=confidence.device)
     residuals = correct.double() - confidence.double()
+    if weights is None:
+        total: Tensor | int = len(confidence)
+        ranks = numbers.mul_(total).add_(bins - 1).div_(bins, rounding_mode="floor") - 1
+    else:
+        until_weight = weights.cumsum(0)
+        total = until_weight[-1]
+        # Up to rounding, the first sample at which this share of the weight is complete.
+        ranks = torch.searchsorted(until_weight, numbers * total / bins * (1 - 1e-12)).clamp_max_(len(confidence) - 1)
+        residuals = residuals * weights
+    ends = torch.searchsorted(confidence, confidence[ranks], right=True)
     until = torch.cat([residuals.new_zeros(1), residuals.cumsum(0)])[ends]
-    return until.diff(prepend=until.new_zeros(1)).abs().sum() / n
+    return until.diff(prepend=until.new_zeros(1)).abs().sum() / total
 
 
 def classwise(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:

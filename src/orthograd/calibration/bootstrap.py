@@ -21,8 +21,9 @@ from . import binned
 from .evaluation import TOP_K
 from .inputs import checked_bins, checked_logits, checked_probabilities, refuse_broken, whole_number
 from .metrics import PAPER, Interval, checked
-from .predictions import Source, blocks, of_logits, of_probabilities
+from .predictions import Source, of_logits, of_probabilities
 from .reliability import wilson
+from .rows import Rows
 from .sums import MEANS, Sums, from_sums
 
 RESAMPLED = (*PAPER, "ece_l2", "ece_debiased", "mce")
@@ -138,9 +139,10 @@ class _Samples:
     """The contribution of each sample to the sums, so that weighted sums are matrix products."""
 
     def __init__(self, scores: Tensor, labels: Tensor, source: Source) -> None:
-        parts = [source(z, y, PAPER, min(TOP_K, scores.shape[1])) for z, y in blocks(scores, labels)]
+        rows = Rows(scores, labels)
+        parts = [source(z, y, PAPER, min(TOP_K, scores.shape[1])) for z, y, _ in rows.blocks()]
         if source is of_logits and not all(bool(part.loss.isfinite().all()) for part in parts):
-            refuse_broken(scores)
+            refuse_broken(rows)
         self.parts, self.size, self.classes = parts, *scores.shape
 
     @classmethod

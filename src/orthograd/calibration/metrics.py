@@ -5,9 +5,12 @@ Libraries define metrics of the same name differently, so every number carries i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+
+from .inputs import Task
 
 Interval = tuple[float, float]
 Direction = Literal["lower", "higher"]
@@ -90,6 +93,10 @@ CLASSWISE = ("ece_classwise", "brier_reliability", "brier_resolution", "brier_un
 """Metrics that use the probability of every class."""
 
 
+WEIGHTLESS = ("ece_by_chance", "ece_by_chance_limit", "ece_debiased", "aurc")
+"""Metrics that count samples, so that weights do not define them."""
+
+
 def checked(metrics: Iterable[str]) -> tuple[str, ...]:
     """The metric names in the order of `CONVENTIONS`. Raises for unknown names."""
     if isinstance(metrics, str):
@@ -101,15 +108,42 @@ def checked(metrics: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in ALL if name in names)
 
 
+def defined(
+    metrics: Iterable[str] | None, default: tuple[str, ...], *, weighted: bool, ragged: bool
+) -> tuple[str, ...]:
+    """The requested metrics, checked; by default those of ``default`` that this form of input defines.
+
+    >>> defined(None, ("loss", "aurc"), weighted=True, ragged=False)
+    ('loss',)
+    """
+    reasons = dict.fromkeys(WEIGHTLESS, "counts samples and is not defined for weights") if weighted else {}
+    if ragged:
+        reasons |= dict.fromkeys(CLASSWISE, "needs the same classes in every row, unlike multiple choice")
+    if metrics is None:
+        return tuple(name for name in default if name not in reasons)
+    names = checked(metrics)
+    refused = [f"{name}, which {reasons[name]}" for name in names if name in reasons]
+    if refused:
+        raise ValueError(f"expected metrics that these samples define, got {'; '.join(refused)}")
+    return names
+
+
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics by name. None: not requested, or not defined for these samples."""
+    """Metrics by name. None: not requested, or not defined for these samples.
+
+    ``ignored`` counts the positions with the label ``ignore_index``. ``weight`` is the sum of the weights, None without
+    weights. In multiple choice, ``classes`` is the largest number of choices.
+    """
 
     samples: int
     classes: int
     bins: int
     asked: tuple[str, ...]
     from_logits: bool = True
+    task: Task = "multiclass"
+    ignored: int = 0
+    weight: float | None = None
     confidence_level: float = 0.95
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
@@ -153,6 +187,9 @@ class Metrics:
             "classes": self.classes,
             "bins": self.bins,
             "from": "logits" if self.from_logits else "probabilities",
+            "task": self.task,
+            "ignored": self.ignored,
+            "weight": self.weight,
             "metrics": {name: _plain(value) for name, value in self.as_row().items()},
             "confidence_level": self.confidence_level,
             "intervals": {name: [_plain(low), _plain(high)] for name, (low, high) in self.intervals.items()},
@@ -177,10 +214,51 @@ class Metrics:
 
     def __str__(self) -> str:
         widest = max(map(len, self.asked))
-        lines = [f"{self.samples:,} samples, {self.classes} classes, {self.bins} bins"]
+        lines = [self._heading()]
         for name in self.asked:
             lines.append(f"  {name:<{widest}}  {self.formatted(name):>12}  {self.formatted_interval(name)}".rstrip())
         return "\n".join(lines)
+
+    def _heading(self) -> str:
+        classes = f"up to {self.classes} choices" if self.task == "multiple_choice" else f"{self.classes} classes"
+        ignored = f" ({self.ignored:,} ignored)" if self.ignored else ""
+        weight = "" if self.weight is None else f", total weight {self.weight:g}"
+        return f"{self.samples:,} samples{ignored}, {classes}, {self.bins} bins{weight}"
+
+
+@dataclass(frozen=True)
+class MultiLabelMetrics(Metrics):
+    """Metrics of a multi-label problem. The values themselves are macro means, over the labels.
+
+    ``micro`` has the metrics of all binary decisions together, ``per_label`` those of each label. A macro mean is None
+    if one label does not define it. ``samples`` counts binary decisions: samples times labels.
+    """
+
+    micro: Metrics = field(kw_only=True)
+    per_label: tuple[Metrics, ...] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, micro: Metrics, per_label: tuple[Metrics, ...]) -> MultiLabelMetrics:
+        """The macro means of these labels."""
+        settings = {each.name: getattr(micro, each.name) for each in fields(Metrics) if each.name not in CONVENTIONS}
+        return cls(**settings, **_means(per_label), micro=micro, per_label=per_label)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `Metrics.as_dict`, where "metrics" are macro means; "micro" and "per_label" are dicts of metrics."""
+        dicts = [each.as_dict()["metrics"] for each in (self.micro, *self.per_label)]
+        return super().as_dict() | {"micro": dicts[0], "per_label": dicts[1:]}
+
+    def _heading(self) -> str:
+        return f"{super()._heading()}, mean over {len(self.per_label)} labels"
+
+
+def _means(per_label: tuple[Metrics, ...]) -> dict[str, Any]:
+    rows = [each.as_row() for each in per_label]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return {
+        name: None if None in column else math.fsum(column) / len(column)  # type: ignore[arg-type]
+        for name, column in columns.items()
+    }
 
 
 def _plain(value: float | None) -> float | str | None:

@@ -1,12 +1,12 @@
 """Values per prediction (confidence, loss, entropy …), in one pass over blocks that stay in the cache.
 
-Whole-tensor operations take twice as long. Here samples are along the last dimension, so that every operation reads
-memory in order.
+`Rows` makes the blocks. Whole-tensor operations take twice as long. Here samples are along the last dimension, so that
+every operation reads memory in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +16,6 @@ from .inputs import computing_dtype
 
 MANY_CLASSES = 64
 """From this many classes on, rows are summed without a transposition."""
-
-BLOCK = {"cpu": 1 << 20, "cuda": 1 << 25}
-"""Elements per block: as many as fit the cache of a CPU, or keep a GPU busy."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,6 @@ class Predictions:
 
 Source = Callable[[Tensor, Tensor, Collection[str], int], Predictions]
 """Computes predictions from scores, labels, the requested metrics, and k for the top-k accuracy."""
-
-
-def blocks(scores: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of samples that fit the cache of a CPU, or keep a GPU busy."""
-    rows = max(1, BLOCK.get(scores.device.type, BLOCK["cpu"]) // scores.shape[1])
-    yield from zip(scores.split(rows), labels.split(rows), strict=True)
 
 
 def of_logits(logits: Tensor, labels: Tensor, asked: Collection[str], k: int) -> Predictions:

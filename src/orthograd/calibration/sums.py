@@ -21,31 +21,36 @@ MEANS = ("loss", "brier", "entropy", "max_logit", "logit_variance")
 """Metrics that are the mean of a value per sample."""
 
 
-def sums_of(predictions: Predictions, labels: Tensor, asked: Collection[str], bins: int) -> Sums:
-    """The sums of one block of predictions."""
+def sums_of(
+    predictions: Predictions, labels: Tensor, asked: Collection[str], bins: int, weights: Tensor | None = None
+) -> Sums:
+    """The sums of one block of predictions. With weights, counts are sums of weights in float64."""
     confidence, correct = predictions.confidence, predictions.correct
     # Cell b holds the wrong samples of bin b, cell b + bins the correct ones.
     cell = binned.bin_of(confidence, bins).add_(correct, alpha=bins)
     wide = confidence.double()
     sums = {
-        "count": torch.bincount(cell, minlength=2 * bins),
-        "confidence": _added(cell, wide, 2 * bins),
-        "confidence_square": _added(cell, wide.square(), 2 * bins),
+        "count": torch.bincount(cell, weights, minlength=2 * bins),
+        "confidence": _added(cell, wide, 2 * bins, weights),
+        "confidence_square": _added(cell, wide.square(), 2 * bins, weights),
     }
+    if weights is not None:
+        sums["samples"] = torch.tensor(len(labels), device=labels.device)
     for name in MEANS:
         values = getattr(predictions, name)
         if name in asked and values is not None:
-            sums[name] = values.sum(dtype=torch.float64)
+            sums[name] = values.sum(dtype=torch.float64) if weights is None else values.double() @ weights
     if predictions.in_top_k is not None:
-        sums["in_top_k"] = predictions.in_top_k.sum()
+        sums["in_top_k"] = predictions.in_top_k.sum() if weights is None else predictions.in_top_k.double() @ weights
     if predictions.probabilities is not None:
-        sums |= _classwise_sums(predictions.probabilities, labels, bins)
+        sums |= _classwise_sums(predictions.probabilities, labels, bins, weights)
     if "smooth_ece" in asked:
-        sums["residual_grid"] = unbinned.on_grid(wide, wide - correct.double())
+        residual = wide - correct.double()
+        sums["residual_grid"] = unbinned.on_grid(wide, residual if weights is None else residual * weights)
     return sums
 
 
-def _classwise_sums(probabilities: Tensor, labels: Tensor, bins: int) -> Sums:
+def _classwise_sums(probabilities: Tensor, labels: Tensor, bins: int, weights: Tensor | None) -> Sums:
     """Count, hits and probability of every class (rows) in every bin.
 
     Most probabilities are small and fall into the first bin, which is computed as the total minus the other bins.
@@ -54,12 +59,19 @@ def _classwise_sums(probabilities: Tensor, labels: Tensor, bins: int) -> Sums:
     row, sample = (probabilities > 1 / bins * (1 - 1e-3)).nonzero(as_tuple=True)
     values = probabilities[row, sample]
     cell = binned.bin_of(values, bins).add_(row, alpha=bins)
-    count = torch.bincount(cell, minlength=classes * bins).view(classes, bins)
-    hits = torch.bincount(cell[labels[sample] == row], minlength=classes * bins).view(classes, bins)
-    total = _added(cell, values.double(), classes * bins).view(classes, bins)
-    count[:, 0] += n - count.sum(1)
-    hits[:, 0] += torch.bincount(labels, minlength=classes) - hits.sum(1)
-    total[:, 0] += probabilities.sum(1, dtype=torch.float64) - total.sum(1)
+    is_hit = labels[sample] == row
+    weight = None if weights is None else weights[sample]
+    count = torch.bincount(cell, weight, minlength=classes * bins).view(classes, bins)
+    hit_weight = None if weight is None else weight[is_hit]
+    hits = torch.bincount(cell[is_hit], hit_weight, minlength=classes * bins).view(classes, bins)
+    total = _added(cell, values.double(), classes * bins, weight).view(classes, bins)
+    if weights is None:
+        everything, of_class = n, probabilities.sum(1, dtype=torch.float64)
+    else:
+        everything, of_class = weights.sum(), probabilities.double() @ weights  # type: ignore[assignment]
+    count[:, 0] += everything - count.sum(1)
+    hits[:, 0] += torch.bincount(labels, weights, minlength=classes) - hits.sum(1)
+    total[:, 0] += of_class - total.sum(1)
     return {"class_count": count, "class_hits": hits, "class_confidence": total}
 
 
@@ -68,9 +80,9 @@ def added(left: Sums, right: Sums) -> Sums:
     return {name: left[name] + right[name] for name in left} if left else right
 
 
-def _added(cell: Tensor, values: Tensor, cells: int) -> Tensor:
-    """The sum of the values in each cell."""
-    return values.new_zeros(cells).index_add_(0, cell, values)
+def _added(cell: Tensor, values: Tensor, cells: int, weights: Tensor | None) -> Tensor:
+    """The sum of the values in each cell, times their weights."""
+    return values.new_zeros(cells).index_add_(0, cell, values if weights is None else values * weights)
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,7 @@ def from_sums(sums: Sums, asked: Collection[str]) -> dict[str, Tensor]:
         if name in asked:
             values[name] = _scalar(getattr(binned, name)(bins.count, bins.confidence, bins.variance))
     if "smooth_ece" in asked:
-        values["smooth_ece"] = _scalar(unbinned.smooth_ece(sums["residual_grid"], int(n)))
+        values["smooth_ece"] = _scalar(unbinned.smooth_ece(sums["residual_grid"], float(n)))
     return {name: value for name, value in values.items() if name in asked}
 
 

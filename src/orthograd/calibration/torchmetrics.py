@@ -15,7 +15,7 @@ except ImportError as error:
     message = "orthograd.calibration.torchmetrics needs torchmetrics: pip install 'orthograd[torchmetrics]'"
     raise ImportError(message, name=error.name) from error
 
-from .evaluation import Evaluation
+from .evaluation import Evaluation, Kept
 from .metrics import STREAMING
 from .reliability import ReliabilityCurve
 
@@ -71,9 +71,9 @@ class CalibrationMetrics(Metric):
         for name, value in evaluation._sums.items():
             state = getattr(self, _state(name))
             setattr(self, _state(name), state + value.to(state.device))
-        for confidence, correct in evaluation._kept:
-            self.kept_confidence.append(confidence.double().to(self.device))
-            self.kept_correct.append(correct.double().to(self.device))
+        for part in evaluation._kept:
+            self.kept_confidence.append(part.confidence.double().to(self.device))
+            self.kept_correct.append(part.correct.double().to(self.device))
 
     def compute(self) -> dict[str, Tensor]:
         """The metrics of all samples on all ranks."""
@@ -108,10 +108,10 @@ class CalibrationMetrics(Metric):
     def _sum_names(self) -> list[str]:
         return [name.removeprefix("sum_") for name in self._defaults if name.startswith("sum_")]
 
-    def _kept(self) -> list[tuple[Tensor, Tensor]]:
+    def _kept(self) -> list[Kept]:
         # A list of batches before ranks are reduced, one tensor afterwards.
         parts = [[part] if isinstance(part, Tensor) else part for part in (self.kept_confidence, self.kept_correct)]
-        return [(confidence, correct.bool()) for confidence, correct in zip(*parts, strict=True)]
+        return [Kept(0, confidence, correct.bool(), None) for confidence, correct in zip(*parts, strict=True)]
 
 
 def _state(name: str) -> str:

@@ -27,7 +27,7 @@ def on_grid(confidence: Tensor, residual: Tensor) -> Tensor:
     return grid.index_add_(0, left.long() + 1, to_right)
 
 
-def smooth_ece(grid: Tensor, samples: int) -> float:
+def smooth_ece(grid: Tensor, samples: float) -> float:
     """The smooth ECE: the σ for which ∫ |mean residual smoothed with a reflected Gaussian of width σ| dt = σ.
 
     Residuals at a single confidence integrate to their mean at any width:
@@ -125,6 +125,52 @@ def aurc(confidence: Any, correct: Any) -> Tensor:
     Reference: Geifman, Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers", 2019.
     """
     return risk_coverage(confidence, correct)[1].mean()
+
+
+def augrc(confidence: Any, correct: Any) -> Tensor:
+    """The area under the generalized risk–coverage curve; arguments as in `risk_coverage`.
+
+    The generalized risk at a coverage is the number of accepted errors over all samples, not only over accepted ones:
+    the probability of a wrong prediction that is not withheld. Here it is averaged over the coverages 1/n … 1. The
+    trapezoidal rule of the reference subtracts error rate / 2n.
+
+    >>> augrc(torch.tensor([0.6, 0.8, 0.9]), torch.tensor([False, True, True]))
+    tensor(0.1111, dtype=torch.float64)
+
+    Reference: Traub et al., "Overcoming Common Flaws in the Evaluation of Selective Classification Systems", 2024.
+    """
+    coverage, risk = risk_coverage(confidence, correct)
+    return (coverage * risk).mean()
+
+
+def risk_at_coverage(confidence: Any, correct: Any, coverage: float) -> Tensor:
+    """The error rate among the most confident samples that make up a share of all; arguments as in `risk_coverage`.
+
+    ``coverage`` is above 0 and at most 1; the number of samples is rounded up.
+
+    >>> risk_at_coverage(torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([False, True, False, True]), 0.5)
+    tensor(0.5000, dtype=torch.float64)
+    """
+    if not 0 < coverage <= 1:
+        raise ValueError(f"expected a coverage above 0 and at most 1, got {coverage}")
+    coverages, risk = risk_coverage(confidence, correct)
+    # Up to rounding: 0.07 · 100 is slightly above 7.
+    return risk[math.ceil(coverage * len(coverages) * (1 - 1e-12)) - 1]
+
+
+def accuracy_at_confidence(confidence: Any, correct: Any, threshold: float) -> tuple[Tensor, Tensor]:
+    """The accuracy among samples with at least this confidence, and their share; arguments as in `risk_coverage`.
+
+    The accuracy is NaN if there is no such sample.
+
+    >>> accuracy_at_confidence(torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([False, True, False, True]), 0.7)
+    (tensor(0.6667, dtype=torch.float64), tensor(0.7500, dtype=torch.float64))
+    """
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"expected a confidence from 0 to 1 as threshold, got {threshold}")
+    confidence, correct = _checked(torch.as_tensor(confidence), torch.as_tensor(correct))
+    is_accepted = confidence >= threshold
+    return correct[is_accepted].double().mean(), is_accepted.double().mean()
 
 
 def _in_order(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:

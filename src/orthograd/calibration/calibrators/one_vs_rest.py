@@ -5,7 +5,6 @@ Reference: Zadrozny and Elkan, "Transforming classifier scores into accurate mul
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from torch.nn.utils.rnn import pad_sequence
 
-from ..inputs import checked_bins
+from ..inputs import Task, callers_level, checked_bins
 from . import newton
 from .calibrator import CalibrationWarning, Calibrator
 from .scaling import PRECISION, accurate
@@ -40,21 +39,21 @@ class PlattScaling(Calibrator):
     FITTED = ("slope", "intercept")
     slope: Tensor
     intercept: Tensor
-    gradient: float = math.nan
-    """Certificate: the largest ``|∂objective|`` at the solution; NaN unless ``fit`` was called on this object."""
 
-    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def _fitted(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
         is_own = labels == torch.arange(logits.shape[1], device=labels.device)[:, None]
-        own = is_own.sum(1, keepdim=True)
-        targets = torch.where(is_own, (own + 1) / (own + 2).double(), 1 / (len(labels) - own + 2).double())
+        count = torch.ones_like(logits[:, 0]) if weights is None else weights
+        own, share = (is_own * count).sum(1, keepdim=True), count / count.sum()
+        targets = torch.where(is_own, (own + 1) / (own + 2), 1 / (count.sum() - own + 2))
         scores = log_odds(logits).T
-        center, size = scores.mean(1, keepdim=True), scores.std(1, correction=0, keepdim=True)
+        center = (scores * share).sum(1, keepdim=True)
+        size = ((scores - center).square() * share).sum(1, keepdim=True).sqrt()
         size = size.where(size > 1e-12 * center.abs(), torch.ones_like(size))  # smaller sizes are rounding error
-        start = torch.stack([torch.zeros_like(center[:, 0]), targets.mean(1).logit()], 1)
-        best, self.gradient = newton.minimum(_Sigmoids((scores - center) / size, targets), start)
+        start = torch.stack([torch.zeros_like(center[:, 0]), (targets * share).sum(1).logit()], 1)
+        best, self.gradient = newton.minimum(_Sigmoids((scores - center) / size, targets, share), start)
         if not self.gradient <= PRECISION:
             message = f"PlattScaling stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
-            warnings.warn(message, CalibrationWarning, stacklevel=4)
+            warnings.warn(message, CalibrationWarning, stacklevel=callers_level())
         slope = best[:, 0] / size[:, 0]
         return {"slope": slope, "intercept": best[:, 1] - slope * center[:, 0]}
 
@@ -66,24 +65,26 @@ class PlattScaling(Calibrator):
 
 @dataclass(frozen=True)
 class _Sigmoids:
-    """mean_i (log(1 + eᵘ) − t_i u) + RIDGE · a² with u = a s_i + b, for scores and targets (classes, n)."""
+    """Σ_i q_i (log(1 + eᵘ) − t_i u) + RIDGE · a² with u = a s_i + b, for scores and targets (classes, n), Σ q_i = 1."""
 
     scores: Tensor
     targets: Tensor
+    share: Tensor
 
     def value_and_gradient(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         u = self._u(parameters)
         slope = parameters[:, 0]
-        value = (-logsigmoid(-u) - self.targets * u).mean(1) + RIDGE * slope.square()
+        value = (-logsigmoid(-u) - self.targets * u) @ self.share + RIDGE * slope.square()
         residual = u.sigmoid() - self.targets
-        return value, torch.stack([(residual * self.scores).mean(1) + 2 * RIDGE * slope, residual.mean(1)], 1)
+        by_score = (residual * self.scores) @ self.share + 2 * RIDGE * slope
+        return value, torch.stack([by_score, residual @ self.share], 1)
 
     def step(self, parameters: Tensor, gradient: Tensor) -> Tensor:
         u = self._u(parameters)
-        curvature = u.sigmoid() * (-u).sigmoid()
+        curvature = u.sigmoid() * (-u).sigmoid() * self.share
         by_score = curvature * self.scores
-        mixed = by_score.mean(1)
-        entries = [(by_score * self.scores).mean(1) + 2 * RIDGE, mixed, mixed, curvature.mean(1)]
+        mixed = by_score.sum(1)
+        entries = [(by_score * self.scores).sum(1) + 2 * RIDGE, mixed, mixed, curvature.sum(1)]
         return newton.solved(torch.stack(entries, 1).view(-1, 2, 2), gradient)
 
     def _u(self, parameters: Tensor) -> Tensor:
@@ -114,31 +115,47 @@ class HistogramBinning(Calibrator):
     upper: Tensor
     frequency: Tensor
 
-    def __init__(self, *, bins: int = 15, equal_width: bool = False, floor: float = 1e-6) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        *,
+        bins: int = 15,
+        equal_width: bool = False,
+        floor: float = 1e-6,
+        task: Task = "multiclass",
+        classes_dim: int | None = None,
+    ) -> None:
+        super().__init__(task=task, classes_dim=classes_dim)
         self.bins, self.equal_width, self.floor = checked_bins(bins), equal_width, checked_floor(floor)
 
-    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def _fitted(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
         p = logits.softmax(1).T.contiguous()
-        upper = self._edges(p)
+        upper = self._edges(p, weights)
         classes = torch.arange(len(p), device=p.device)
         # Bins are numbered across classes, so that one bincount is enough.
         position = _bin_of(p, upper) + self.bins * classes[:, None]
         own = position[labels, torch.arange(len(labels), device=p.device)]
-        count = position.flatten().bincount(minlength=upper.numel()).view_as(upper)
-        hits = own.bincount(minlength=upper.numel()).view_as(upper)
+        every_weight = None if weights is None else weights.repeat(len(p))
+        count = position.flatten().bincount(every_weight, minlength=upper.numel()).view_as(upper)
+        hits = own.bincount(weights, minlength=upper.numel()).view_as(upper)
         center = upper - upper.diff(dim=1, prepend=torch.zeros_like(upper[:, :1])) / 2
         return {"upper": upper, "frequency": torch.where(count > 0, hits.double() / count, center)}
 
-    def _edges(self, p: Tensor) -> Tensor:
+    def _edges(self, p: Tensor, weights: Tensor | None) -> Tensor:
         """Upper edges of the bins, (classes, bins)."""
         numbers = torch.arange(1, self.bins + 1, device=p.device)
         if self.equal_width:
             return (numbers.double() / self.bins).repeat(len(p), 1)
-        ranks = (numbers * p.shape[1] + self.bins - 1).div(self.bins, rounding_mode="floor")
-        ordered = p.sort(1).values
+        ordered, order = p.sort(1)
+        if weights is None:
+            last = (numbers * p.shape[1] + self.bins - 1).div(self.bins, rounding_mode="floor").expand(len(p), -1) - 1
+        else:
+            until = weights[order].cumsum(1)
+            # Up to rounding, the first sample at which this share of the weight is complete.
+            complete = until[:, -1:] * numbers / self.bins * (1 - 1e-12)
+            last = torch.searchsorted(until, complete).clamp_max_(p.shape[1] - 1)
         # Halfway to the next sample: with an edge on a sample, rounding would decide its bin.
-        edges = (ordered[:, ranks - 1] + ordered[:, ranks.clamp_max(p.shape[1] - 1)]) / 2
+        following = (last + 1).clamp_max(p.shape[1] - 1)
+        edges = (ordered.gather(1, last) + ordered.gather(1, following)) / 2
         edges[:, -1] = 1
         return edges
 
@@ -172,13 +189,13 @@ class IsotonicCalibration(Calibrator):
     knots: Tensor
     values: Tensor
 
-    def __init__(self, *, floor: float = 1e-6) -> None:
-        super().__init__()
+    def __init__(self, *, floor: float = 1e-6, task: Task = "multiclass", classes_dim: int | None = None) -> None:
+        super().__init__(task=task, classes_dim=classes_dim)
         self.floor = checked_floor(floor)
 
-    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def _fitted(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
         is_own = labels == torch.arange(logits.shape[1], device=labels.device)[:, None]
-        knots, values = isotonic_functions(logits.softmax(1).T, is_own)
+        knots, values = isotonic_functions(logits.softmax(1).T, is_own, weights)
         return {"knots": knots, "values": values}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
@@ -186,11 +203,11 @@ class IsotonicCalibration(Calibrator):
         return normalized(interpolated(p, self.knots.double(), self.values.double()).T, self.floor)
 
 
-def isotonic_functions(scores: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
+def isotonic_functions(scores: Tensor, hits: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Knots and values (problems, longest) of the isotonic regressions of hits on scores, both (problems, n).
 
-    All problems are solved at once and exactly, in integers. Each block of equal values gives two knots, its ends; the
-    last one is repeated to fill the row.
+    All problems are solved at once, without weights exactly, in integers. Each block of equal values gives two knots,
+    its ends; the last one is repeated to fill the row. Weights (n,) are above zero.
 
     >>> knots, values = isotonic_functions(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), torch.tensor([[0, 1, 0, 1]]))
     >>> knots
@@ -201,25 +218,30 @@ def isotonic_functions(scores: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
     problems, n = scores.shape
     ordered, order = scores.sort(1)
     flat, problem = ordered.flatten(), torch.arange(problems, device=scores.device).repeat_interleave(n)
-    hits_until = hits.gather(1, order).flatten().long().cumsum(0)
+    hits = hits.gather(1, order).flatten()
+    if weights is None:
+        hits_until, weight_until = hits.long().cumsum(0), torch.arange(1, problems * n + 1, device=scores.device)
+    else:
+        weight = weights[order].flatten()
+        hits_until, weight_until = (hits * weight).cumsum(0), weight.cumsum(0)
     is_last = (flat[1:] != flat[:-1]) | (problem[1:] != problem[:-1])  # of equal scores
     ends = torch.cat([is_last, is_last.new_ones(1)]).nonzero()[:, 0]
-    ends = _pooled(ends, hits_until, problem)
+    ends = _pooled(ends, hits_until, weight_until, problem)
     starts = torch.cat([ends.new_zeros(1), ends[:-1] + 1])
-    value = _counts(hits_until[ends]).double() / _counts(ends + 1)
+    value = _counts(hits_until[ends]).double() / _counts(weight_until[ends])
     sizes = (2 * problem[ends].bincount(minlength=problems)).tolist()
     knots = torch.stack([flat[starts], flat[ends]], 1).flatten()
     return _rows(knots, sizes), _rows(value.repeat_interleave(2), sizes)
 
 
-def _pooled(ends: Tensor, hits_until: Tensor, problem: Tensor) -> Tensor:
+def _pooled(ends: Tensor, hits_until: Tensor, weight_until: Tensor, problem: Tensor) -> Tensor:
     """The last sample of each block, after merging blocks with a higher share of hits than the next one.
 
     Such a pair has one value in the solution, so all of them can be merged at once.
     """
     while True:
-        hits, count = _counts(hits_until[ends]), _counts(ends + 1)
-        # hits / count of a block ≥ that of the next one, without rounding
+        hits, count = _counts(hits_until[ends]), _counts(weight_until[ends])
+        # hits / count of a block ≥ that of the next one, for integers without rounding
         is_above = (hits[:-1] * count[1:] >= hits[1:] * count[:-1]) & (problem[ends[:-1]] == problem[ends[1:]])
         if not bool(is_above.any()):
             return ends

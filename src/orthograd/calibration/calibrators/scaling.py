@@ -20,9 +20,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..inputs import Task, callers_level
+from ..rows import Block
 from .calibrator import CalibrationWarning, Calibrator, refuse_infinite
 from .softmax_regression import OwnInputs, Progress, SoftmaxRegression
-from .temperature import fit_temperatures
+from .temperature import best_temperature
 
 PRECISION = 1e-6
 """Largest gradient at the solution; otherwise a warning is given."""
@@ -36,8 +38,6 @@ class _Scaling(Calibrator):
     PROBLEM: ClassVar[type[SoftmaxRegression]] = SoftmaxRegression
     weight: Tensor
     bias: Tensor
-    gradient: float = math.nan
-    """Certificate: the largest |∂objective| at the solution; NaN unless ``fit`` was called on this object."""
 
     def _checked(self, logits: Tensor) -> Tensor:
         """Finite logits in float64: a class at −∞ would give all probability to the class of the largest weight."""
@@ -55,23 +55,27 @@ class _Scaling(Calibrator):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Raise for a vector instead of a matrix and the reverse, which would broadcast without an error."""
         weight = state_dict.get(prefix + "weight")
-        if weight is None or weight.ndim == self.WEIGHT_DIMENSIONS:
+        dimensions = self.WEIGHT_DIMENSIONS + (self.form.task == "multilabel")
+        if weight is None or weight.ndim == dimensions:
             super()._load_from_state_dict(state_dict, prefix, *args)
             return
         *_, errors = args
         errors.append(
-            f"{prefix}weight of {type(self).__name__}: expected {self.WEIGHT_DIMENSIONS} dimensions, "
+            f"{prefix}weight of {type(self).__name__}: expected {dimensions} dimensions, "
             f"got shape {tuple(weight.shape)}; another type of calibrator saved it"
         )
 
-    def _solution(self, inputs: Tensor, labels: Tensor, anchor: Tensor, penalty: Tensor) -> Tensor:
+    def _solution(
+        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, anchor: Tensor, penalty: Tensor
+    ) -> Tensor:
         sizes = f"{len(labels):,} samples, {len(anchor):,} classes, {anchor.numel():,} parameters"
         progress = Progress(f"{type(self).__name__}, {sizes}")
-        problem = self.PROBLEM(inputs, labels, anchor, penalty / len(labels), progress)
+        count = len(labels) if weights is None else float(weights.sum())
+        problem = self.PROBLEM(inputs, labels, anchor, penalty / count, progress, weights)
         best, self.gradient = problem.minimum()
         if not self.gradient <= PRECISION:
             message = f"{type(self).__name__} stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
-            warnings.warn(message, CalibrationWarning, stacklevel=5)
+            warnings.warn(message, CalibrationWarning, stacklevel=callers_level())
         return best
 
 
@@ -94,15 +98,15 @@ class VectorScaling(_Scaling):
     WEIGHT_DIMENSIONS = 1
     PROBLEM = OwnInputs
 
-    def __init__(self, *, penalty: float = 10.0) -> None:
-        super().__init__()
+    def __init__(self, *, penalty: float = 10.0, task: Task = "multiclass", classes_dim: int | None = None) -> None:
+        super().__init__(task=task, classes_dim=classes_dim)
         self.penalty = _positive("penalty", penalty)
 
-    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def _fitted(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
         features = self._features(logits)
-        coldness = _coldness(features, labels)
+        coldness = _coldness(features, labels, weights)
         identity = torch.stack([features.new_ones(logits.shape[1]), features.new_zeros(logits.shape[1])], 1)
-        best = self._solution(features * coldness, labels, identity, torch.full_like(identity, self.penalty))
+        best = self._solution(features * coldness, labels, weights, identity, torch.full_like(identity, self.penalty))
         return {"weight": best[:, 0] * coldness, "bias": best[:, 1].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
@@ -138,22 +142,24 @@ class MatrixScaling(_Scaling):
         off_diagonal_penalty: float = 30.0,
         diagonal_penalty: float = 10.0,
         intercept_penalty: float = 10.0,
+        task: Task = "multiclass",
+        classes_dim: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(task=task, classes_dim=classes_dim)
         self.off_diagonal_penalty = _positive("off_diagonal_penalty", off_diagonal_penalty)
         self.diagonal_penalty = _positive("diagonal_penalty", diagonal_penalty)
         self.intercept_penalty = _positive("intercept_penalty", intercept_penalty)
 
-    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def _fitted(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
         features = self._features(logits)
-        coldness = _coldness(features, labels)
+        coldness = _coldness(features, labels, weights)
         inputs = torch.cat([features * coldness, torch.ones_like(features[:, :1])], 1)
         classes = logits.shape[1]
         identity = torch.eye(classes, classes + 1, dtype=features.dtype, device=features.device)
         penalty = torch.full_like(identity, self.off_diagonal_penalty)
         penalty.fill_diagonal_(self.diagonal_penalty)
         penalty[:, classes] = self.intercept_penalty
-        best = self._solution(inputs, labels, identity, penalty)
+        best = self._solution(inputs, labels, weights, identity, penalty)
         return {"weight": best[:, :classes] * coldness, "bias": best[:, classes].clone()}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
@@ -187,12 +193,18 @@ def accurate(logits: Tensor, classes: int) -> Tensor:
     return logits.double()
 
 
-def _coldness(features: Tensor, labels: Tensor) -> Tensor:
+def _coldness(features: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
     """1/T of the best temperature T; if there is none, 1, or less to scale misleading features down to size 1."""
-    fit = fit_temperatures(features[None], labels)[0]
-    size = features.std(correction=0)
+    fit = best_temperature([Block(features, labels, weights)])
+    size = features.std(correction=0) if weights is None else _deviation(features, weights / weights.sum())
     mild = torch.where(fit.at_infinity & (size > 1), 1 / size, 1.0)
     return torch.where(fit.at_zero | fit.at_infinity | fit.is_flat, mild, 1 / fit.temperature)
+
+
+def _deviation(features: Tensor, share: Tensor) -> Tensor:
+    """The standard deviation of all features of weighted samples."""
+    mean = features.mean(1) @ share
+    return ((features - mean).square().mean(1) @ share).sqrt()
 
 
 def _positive(name: str, value: float) -> float:

@@ -57,7 +57,7 @@ class SoftmaxRegression:
     """f(θ) = mean_i (−log softmax(s_i)_{y_i}) + Σ λ_kd (θ_kd − θ⁰_kd)² with scores s_ik = Σ_d θ_kd x_ikd.
 
     Here classes share their inputs, x_ikd = x_id: ``inputs`` has shape (n, size). ``anchor`` θ⁰ and ``penalty`` λ have
-    shape (classes, size). With λ > 0 the minimum is unique and finite on any data.
+    shape (classes, size). With λ > 0 the minimum is unique and finite on any data. Means are over ``weights`` (n,).
     """
 
     inputs: Tensor
@@ -65,6 +65,7 @@ class SoftmaxRegression:
     anchor: Tensor
     penalty: Tensor
     progress: Progress = field(default_factory=lambda: Progress("softmax regression"))
+    weights: Tensor | None = None
 
     def minimum(self) -> tuple[Tensor, float]:
         """The minimizer θ (classes, size) and the largest |∂f| there; never worse than the start θ⁰.
@@ -84,13 +85,14 @@ class SoftmaxRegression:
         """f (1,) and ∂f (1, classes · size)."""
         theta = parameters.view_as(self.anchor)
         loss, gradient = theta.new_zeros(1), torch.zeros_like(theta)
-        for x, y in self._blocks(self.labels):
+        for x, y, *weights in self._blocks(self.labels, *self._weights):
             log_p = self._scores(x, theta).log_softmax(1)
-            loss -= log_p.gather(1, y[:, None]).sum()
+            own = log_p.gather(1, y[:, None])[:, 0]
+            loss -= own @ weights[0] if weights else own.sum()
             residuals = log_p.exp_()
             residuals[torch.arange(len(y), device=y.device), y] -= 1
-            gradient += self._gathered(residuals, x)
-        distance, n = theta - self.anchor, len(self.labels)
+            gradient += self._gathered(_times(residuals, weights), x)
+        distance, n = theta - self.anchor, self._count
         gradient = gradient / n + 2 * self.penalty * distance
         self.progress.gradient = float(gradient.abs().max())
         return loss / n + (self.penalty * distance.square()).sum(), gradient.flatten()[None]
@@ -102,6 +104,14 @@ class SoftmaxRegression:
         if self.anchor.numel() <= DENSE:
             return newton.solved(self._hessian(p)[None], gradient)
         return self._by_conjugate_gradients(p, gradient)
+
+    @property
+    def _count(self) -> float:
+        return len(self.labels) if self.weights is None else float(self.weights.sum())
+
+    @property
+    def _weights(self) -> tuple[Tensor, ...]:
+        return () if self.weights is None else (self.weights,)
 
     def _blocks(self, *more: Tensor) -> Iterator[tuple[Tensor, ...]]:
         """Blocks of rows of the inputs and of ``more``: as many as fit the caches, or keep a GPU busy."""
@@ -128,23 +138,24 @@ class SoftmaxRegression:
         classes, size = self.anchor.shape
         hessian, blocks = p.new_zeros(classes * size, classes * size), p.new_zeros(size, size, classes)
         rows = max(1, ROWS // self.anchor.numel())
-        for some_p, block in zip(p.split(rows), self.inputs.split(rows), strict=True):
+        parts = (each.split(rows) for each in (p, self.inputs, *self._weights))
+        for some_p, block, *weights in zip(*parts, strict=True):
             x = self._by_class(block)
-            weighted = (some_p[:, :, None] * x).flatten(1)
-            hessian -= weighted.T @ weighted
-            own = (some_p * (1 - some_p))[:, :, None] * x
+            by_p = (some_p[:, :, None] * x).flatten(1)
+            hessian -= by_p.T @ (by_p * weights[0][:, None] if weights else by_p)
+            own = _times(some_p * (1 - some_p), weights)[:, :, None] * x
             blocks += torch.einsum("nkd,nke->dek", own, x.expand_as(own))
             self.progress.add(len(block) / len(p))
         # p_j − p_j² would be rounding error where p_j is near 1, and could be negative.
         hessian.view(classes, size, classes, size).diagonal(dim1=0, dim2=2).copy_(blocks)
-        return hessian / len(p) + torch.diag(2 * self.penalty.flatten())
+        return hessian / self._count + torch.diag(2 * self.penalty.flatten())
 
     def _by_conjugate_gradients(self, p: Tensor, gradient: Tensor) -> Tensor:
         """Newton's step by conjugate gradients, preconditioned with the diagonal; more precise for small gradients."""
         diagonal = torch.zeros_like(self.anchor)
-        for x, some_p in self._blocks(p):
-            diagonal += self._gathered(some_p * (1 - some_p), x.square())
-        diagonal = diagonal / len(p) + 2 * self.penalty
+        for x, some_p, *weights in self._blocks(p, *self._weights):
+            diagonal += self._gathered(_times(some_p * (1 - some_p), weights), x.square())
+        diagonal = diagonal / self._count + 2 * self.penalty
         residual = -gradient.view_as(self.anchor)
         enough = residual.norm() * min(0.1, float(residual.norm()) ** 0.5)
         step, direction, previous = torch.zeros_like(residual), torch.zeros_like(residual), None
@@ -162,11 +173,16 @@ class SoftmaxRegression:
     def _curved(self, p: Tensor, direction: Tensor) -> Tensor:
         """The Hessian times a direction."""
         curved = torch.zeros_like(direction)
-        for x, some_p in self._blocks(p):
+        for x, some_p, *weights in self._blocks(p, *self._weights):
             change = self._scores(x, direction).mul_(some_p)
             change.addcmul_(some_p, change.sum(1, keepdim=True), value=-1)
-            curved += self._gathered(change, x)
-        return curved / len(p) + 2 * self.penalty * direction
+            curved += self._gathered(_times(change, weights), x)
+        return curved / self._count + 2 * self.penalty * direction
+
+
+def _times(values: Tensor, weights: list[Tensor]) -> Tensor:
+    """Rows times their weights, in place; without weights as they are."""
+    return values.mul_(weights[0][:, None]) if weights else values
 
 
 class OwnInputs(SoftmaxRegression):

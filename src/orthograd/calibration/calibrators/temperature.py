@@ -10,13 +10,15 @@ Reference: Guo et al., "On Calibration of Modern Neural Networks", 2017.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..inputs import checked_logits
+from ..inputs import callers_level, checked_logits, computing_dtype
+from ..rows import Block
 from .calibrator import CalibrationWarning, Calibrator, refuse_unfit
 
 NEAR = 1e-9
@@ -76,17 +78,46 @@ class TemperatureScaling(Calibrator):
     """
 
     FITTED = ("temperature",)
+    NEEDS_FIXED_CLASSES = False
     temperature: Tensor
     certificate: TemperatureFit | None = None
 
-    def _fitted(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        self.certificate = fit = _solved(logits[None], labels[None])[0]
-        if fit.at_zero or fit.at_infinity or fit.is_flat:
-            warnings.warn(str(fit), CalibrationWarning, stacklevel=4)
-        return {"temperature": fit.temperature}
+    def _fitted_to(self, every: list[list[Block]]) -> dict[str, Tensor]:
+        fits = [best_temperature(parts) for parts in every]
+        for label, fit in enumerate(fits):
+            if fit.at_zero or fit.at_infinity or fit.is_flat:
+                which = f"label {label}: " if self.form.task == "multilabel" else ""
+                warnings.warn(f"{which}{fit}", CalibrationWarning, stacklevel=callers_level())
+        self.certificate = fits[0]
+        if self.form.task == "multilabel":
+            columns = ([getattr(fit, each.name) for fit in fits] for each in fields(TemperatureFit))
+            self.certificate = TemperatureFit(*map(torch.stack, columns))
+        return {"temperature": self.certificate.temperature}
+
+    def _in_shape(self, logits: Tensor) -> Tensor:
+        if self.form.task == "binary":
+            return self._calibrated(logits)
+        rows = self.form.classes_last(logits, "logits")
+        if self.form.task == "multilabel" and rows.shape[-1:] != self.temperature.shape:
+            raise ValueError(f"expected logits of {len(self.temperature)} labels, as in fit, got {tuple(rows.shape)}")
+        calibrated = self._calibrated(rows)
+        return calibrated if self.form.classes_dim is None else calibrated.movedim(-1, self.form.classes_dim)
+
+    def _of_choices(self, logits: Tensor, offsets: Tensor, *, is_list: bool) -> Any:
+        scaled = self._calibrated(logits.to(computing_dtype(logits.dtype))).to(logits.dtype)
+        return list(scaled.split(offsets.diff().tolist())) if is_list else scaled
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         return logits / self.temperature.to(logits.dtype)
+
+
+def best_temperature(parts: Sequence[Block]) -> TemperatureFit:
+    """The fit to samples in float64, in one block for each number of classes."""
+    groups = [_Problems.of(logits[None], labels[None], weights) for logits, labels, weights in parts]
+    if len(groups) == 1:
+        return _solved(groups[0])[0]
+    sizes = [len(labels) if weights is None else float(weights.sum()) for _, labels, weights in parts]
+    return _solved(_Groups(groups, [size / sum(sizes) for size in sizes]))[0]
 
 
 @torch.no_grad()
@@ -118,43 +149,67 @@ def fit_temperatures(logits: Any, labels: Any) -> TemperatureFit:
     checked_logits(scores.flatten(0, 1), truth.flatten())
     refuse_unfit(scores.flatten(0, 1))
     size = max(1, AT_ONCE // scores[0].numel())
-    parts = [_solved(z, y) for z, y in zip(scores.split(size), truth.long().split(size), strict=True)]
+    parts = [_solved(_Problems.of(z, y)) for z, y in zip(scores.split(size), truth.long().split(size), strict=True)]
     joined = (torch.cat([getattr(part, field.name) for part in parts]) for field in fields(TemperatureFit))
     return TemperatureFit(*(values.view(problems) for values in joined))
 
 
 class _Problems:
-    """Losses of several problems as functions of β; d = z − max z in float64, as (classes, problems, n)."""
+    """Losses of several problems as functions of β; d = z − max z in float64, as (classes, problems, n).
 
-    def __init__(self, d: Tensor, own: Tensor) -> None:
-        self.d, self.own, self.own_mean = d, own, own.mean(-1)
+    Means are over ``share`` (n,), which sums to 1; None: all samples are equal.
+    """
+
+    def __init__(self, d: Tensor, own: Tensor, share: Tensor | None = None) -> None:
+        self.d, self.own, self.share = d, own, share
+        self.own_mean = self._mean(own)
 
     @classmethod
-    def of(cls, logits: Tensor, labels: Tensor) -> _Problems:
+    def of(cls, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> _Problems:
         d = torch.empty((logits.shape[2], *logits.shape[:2]), dtype=torch.float64, device=logits.device)
         torch.mul(logits.permute(2, 0, 1).double(), 1.0, out=d)  # a transposed copy, in parallel
         d -= d.amax(0)
-        return cls(d, d.gather(0, labels[None])[0])
+        return cls(d, d.gather(0, labels[None])[0], None if weights is None else weights / weights.sum())
+
+    @property
+    def samples(self) -> int:
+        return self.own.shape[1]
 
     def every(self, step: int) -> _Problems:
-        return _Problems(self.d[..., ::step].contiguous(), self.own[:, ::step])
+        share = None if self.share is None else self.share[::step] / self.share[::step].sum()
+        return _Problems(self.d[..., ::step].contiguous(), self.own[:, ::step], share)
+
+    def labels_lead(self) -> Tensor:
+        """True for problems in which every label has the highest score."""
+        return (self.own == 0).all(-1)
+
+    def scale(self) -> Tensor:
+        """Mean of −d."""
+        return self._mean(-self.d.mean(0))
+
+    def coldest_loss(self) -> Tensor:
+        """The loss as β → ∞ if labels lead: the log of the number of classes that share the highest score."""
+        return self._mean((self.d == 0).sum(0).double().log())
+
+    def _mean(self, values: Tensor) -> Tensor:
+        return values.mean(-1) if self.share is None else values @ self.share
 
     def derivatives_at_zero(self) -> tuple[Tensor, Tensor]:
         """The derivatives at β = 0, where all classes are equally likely and no exponentials are needed."""
         mean = self.d.mean(0)
         square = (self.d - mean).square_().mean(0)
-        return mean.mean(-1) - self.own_mean, square.mean(-1)
+        return self._mean(mean) - self.own_mean, self._mean(square)
 
     def derivatives(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The loss, mean of log Σ e^(βd) − β d_y, and its derivatives, means of E_p[d] − d_y and of Var_p[d]."""
         e, s, mean = self._weighted(beta)
         square = e.mul_(self.d).sum(0).div_(s)
-        loss = s.log_().mean(-1) - beta * self.own_mean
-        return loss, mean.mean(-1) - self.own_mean, square.addcmul_(mean, mean, value=-1).mean(-1)
+        loss = self._mean(s.log_()) - beta * self.own_mean
+        return loss, self._mean(mean) - self.own_mean, self._mean(square.addcmul_(mean, mean, value=-1))
 
     def gradient(self, beta: Tensor) -> Tensor:
         """The first derivative."""
-        return self._weighted(beta)[2].mean(-1) - self.own_mean
+        return self._mean(self._weighted(beta)[2]) - self.own_mean
 
     def _weighted(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """e^(βd) d, the sum of e^(βd), and E_p[d]."""
@@ -164,15 +219,51 @@ class _Problems:
         return e, s, e.sum(0).div_(s)
 
 
-def _solved(logits: Tensor, labels: Tensor) -> TemperatureFit:
-    """The fit of problems (problems, n, classes)."""
-    problems = _Problems.of(logits, labels)
+class _Groups:
+    """One problem whose samples have different numbers of classes: the mean over groups of one number each."""
+
+    def __init__(self, groups: list[_Problems], shares: list[float]) -> None:
+        self.groups, self.shares = groups, shares
+
+    @property
+    def samples(self) -> int:
+        return sum(group.samples for group in self.groups)
+
+    def every(self, step: int) -> _Groups:
+        return _Groups([group.every(step) for group in self.groups], self.shares)
+
+    def labels_lead(self) -> Tensor:
+        return torch.stack([group.labels_lead() for group in self.groups]).all(0)
+
+    def scale(self) -> Tensor:
+        return self._mean([group.scale() for group in self.groups])
+
+    def coldest_loss(self) -> Tensor:
+        return self._mean([group.coldest_loss() for group in self.groups])
+
+    def derivatives_at_zero(self) -> tuple[Tensor, Tensor]:
+        slopes, curvatures = zip(*(group.derivatives_at_zero() for group in self.groups), strict=True)
+        return self._mean(slopes), self._mean(curvatures)
+
+    def derivatives(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        losses, slopes, curvatures = zip(*(group.derivatives(beta) for group in self.groups), strict=True)
+        return self._mean(losses), self._mean(slopes), self._mean(curvatures)
+
+    def gradient(self, beta: Tensor) -> Tensor:
+        return self._mean([group.gradient(beta) for group in self.groups])
+
+    def _mean(self, values: Sequence[Tensor]) -> Tensor:
+        return torch.stack([share * value for share, value in zip(self.shares, values, strict=True)]).sum(0)
+
+
+def _solved(problems: _Problems | _Groups) -> TemperatureFit:
+    """The fit of each problem."""
     slope, curvature = problems.derivatives_at_zero()
     is_flat = curvature == 0
     at_infinity = ~is_flat & (slope >= 0)
-    at_zero = ~is_flat & (problems.own == 0).all(-1)
+    at_zero = ~is_flat & problems.labels_lead()
     is_inside = ~(is_flat | at_infinity | at_zero)
-    scale = (-problems.d.mean((0, 2))).clamp_min(1e-300)
+    scale = problems.scale().clamp_min(1e-300)
     # The first step of Newton's method from β = 0. It scales with the logits, so the number of steps does not.
     start = torch.where(slope < 0, -slope / curvature, 1 / scale)
     beta = torch.where(at_infinity, 1e-13 / torch.maximum(slope, scale), 1.0)
@@ -183,17 +274,17 @@ def _solved(logits: Tensor, labels: Tensor) -> TemperatureFit:
     return _certified(problems, beta, at_zero, at_infinity, is_flat)
 
 
-def _first_guess(problems: _Problems, beta: Tensor) -> Tensor:
+def _first_guess(problems: _Problems | _Groups, beta: Tensor) -> Tensor:
     """The root for a sixteenth of the samples, if it has one: it saves expensive steps."""
-    if problems.own.shape[1] < 4096:
+    if problems.samples < 4096:
         return beta
     few = problems.every(16)
-    is_open = (few.own < 0).any(-1)
+    is_open = ~few.labels_lead()
     guess = _root(few, beta, is_open, enough=1e-4)
     return torch.where(is_open & (guess > 0) & (guess < 64 * beta), guess, beta)
 
 
-def _root(problems: _Problems, beta: Tensor, is_wanted: Tensor, *, enough: float = NEAR) -> Tensor:
+def _root(problems: _Problems | _Groups, beta: Tensor, is_wanted: Tensor, *, enough: float = NEAR) -> Tensor:
     """The β with zero gradient, by Newton's method in log β inside a bracket."""
     low, high = torch.zeros_like(beta), torch.full_like(beta, torch.inf)
     for _ in range(200):
@@ -209,9 +300,9 @@ def _root(problems: _Problems, beta: Tensor, is_wanted: Tensor, *, enough: float
     return beta
 
 
-def _cold(problems: _Problems, beta: Tensor, is_wanted: Tensor) -> Tensor:
-    """A β with a loss within 1e-13 of its limit, the log of the number of classes that share the highest score."""
-    limit = (problems.d == 0).sum(0).double().log().mean(-1)
+def _cold(problems: _Problems | _Groups, beta: Tensor, is_wanted: Tensor) -> Tensor:
+    """A β with a loss within 1e-13 of its limit."""
+    limit = problems.coldest_loss()
     for _ in range(100):
         is_far = is_wanted & (problems.derivatives(beta)[0] - limit > 1e-13)
         if not bool(is_far.any()):
@@ -221,7 +312,7 @@ def _cold(problems: _Problems, beta: Tensor, is_wanted: Tensor) -> Tensor:
 
 
 def _certified(
-    problems: _Problems, beta: Tensor, at_zero: Tensor, at_infinity: Tensor, is_flat: Tensor
+    problems: _Problems | _Groups, beta: Tensor, at_zero: Tensor, at_infinity: Tensor, is_flat: Tensor
 ) -> TemperatureFit:
     loss, gradient, curvature = problems.derivatives(beta)
     is_inside = ~(is_flat | at_infinity | at_zero)
