@@ -19,7 +19,8 @@ LAYERS = [
     ["partition", "engine"],
     ["update"],
     ["attachment"],
-    ["optimizer"],
+    ["optimizer", "optim"],
+    ["scope"],
     ["figures"],
     ["diagnosis"],
     ["lab.files", "lab.versions"],
@@ -121,4 +122,4 @@ def test_functions_import_only_what_is_optional():
 
 def test_the_top_of_the_package_is_small():
     names = {path.relative_to(SOURCE / "orthograd").parts[0] for path in modules().values()}
-    assert len(names) <= 18
+    assert len(names) <= 21

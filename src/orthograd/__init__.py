@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from .attachment import Attachment
     from .diagnosis import Recorder, diagnose
     from .optimizer import OrthoGrad, attach, orthogonal, orthogonalize_
+    from .scope import everywhere
 
 __version__ = "0.1.0"
-__all__ = ["Attachment", "OrthoGrad", "Recorder", "attach", "diagnose", "orthogonal", "orthogonalize_"]
+__all__ = ["Attachment", "OrthoGrad", "Recorder", "attach", "diagnose", "everywhere", "orthogonal", "orthogonalize_"]
 
-_HOMES = {"Attachment": "attachment", "Recorder": "diagnosis", "diagnose": "diagnosis"}
+_HOMES = {"Attachment": "attachment", "Recorder": "diagnosis", "diagnose": "diagnosis", "everywhere": "scope"}
 __getattr__ = lazily(__name__, dict.fromkeys(__all__, "optimizer") | _HOMES)

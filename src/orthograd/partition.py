@@ -47,7 +47,7 @@ class Partition:
     """The parameters of param groups, grouped by options. Follows changes of the groups."""
 
     def __init__(self, options: Options, where: Where | None = None, named: Iterable[tuple[str, Tensor]] = ()):
-        self.options, self.where = options, _checked(where)
+        self.options, self.where = options, checked(where)
         # Parameters are kept, since an id can be reused. No weakref: torch does not swap tensors that have one.
         self._named = {id(parameter): (name, parameter) for name, parameter in named}
         self._members: list[Tensor] = []
@@ -117,7 +117,8 @@ class Partition:
             ) from error
 
 
-def _checked(where: Where | None) -> Where | None:
+def checked(where: Where | None) -> Where | None:
+    """The predicate itself. Raises TypeError if it is not a function of (name, parameter)."""
     if where is None:
         return None
     try:
