@@ -127,7 +127,7 @@ def test_the_page_on_mixed_precision_compiles():
 def test_the_page_on_trainers_prints_what_it_says(capsys):
     names = run("trainers")
     (printed,) = blocks("trainers", "text")
-    assert capsys.readouterr().out == printed
+    assert capsys.readouterr().out.startswith(f"{printed}⊥Grad projects 4 of 4 parameters")
     for name in ("by_class", "by_path", "optimizer"):
         assert counts(attachment_of(names[name])) == (4, 4), name
 

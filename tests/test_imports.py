@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 LAYERS = [
     ["imports", "projection", "options", "calibration", "statistics", "jax"],
     ["partition", "engine"],
-    ["update"],
+    ["update", "verification"],
     ["attachment"],
     ["optimizer", "optim"],
     ["scope"],

@@ -51,13 +51,16 @@ def attach(
         engine: "auto", or force "reference", "torch" or "triton".
 
     A param group can differ: ``{"params": …, "orthogonal": False}``, or ``"orthogonal": {"granularity": "row"}``.
-    For SAM and other wrappers, ⊥Grad is attached to the inner optimizer that takes the step.
+    For SAM and other wrappers, ⊥Grad is attached to the inner optimizer that takes the step. The methods ``step_param``
+    and ``step_parameter``, which a fused backward pass calls, take ⊥Grad steps too. If weights change in the first
+    backward passes without a step that ⊥Grad sees, it warns.
 
     Returns:
-        A handle. Its ``remove()`` restores the optimizer; it is also a context manager.
+        A handle. Its ``remove()`` restores the optimizer; it is also a context manager. ``verify()`` checks on a copy
+        that ⊥Grad acts.
 
     Raises:
-        TypeError: if ``optimizer`` is not a `torch.optim.Optimizer`, or an option has the wrong type.
+        TypeError: if ``optimizer`` is not a `torch.optim.Optimizer` with hooks, or an option has the wrong type.
         ValueError: if ⊥Grad is attached already; if ``where`` uses names that are not known; for FSDP1's flat
             parameters, ``differentiable=True``, or a SAM without an inner optimizer; with ``project="update"``, for
             weight decay that is neither coupled nor lr · weight_decay.
