@@ -310,6 +310,16 @@ def test_an_optimizer_without_hooks_is_refused():
         orthograd.attach(Bare(parameters((2, 2))))
 
 
+def test_a_wrapper_whose_inner_optimizer_has_other_weights_is_refused():
+    class ScheduleFreeWrapper:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+    inner = ScheduleFreeWrapper(optim.SGD(parameters((2, 2)), lr=0.1))
+    with pytest.raises(ValueError, match=r"ScheduleFreeWrapper gives.*orthogonalize_\(parameters\) before each step"):
+        orthograd.attach(inner)
+
+
 def test_functional_optimizers_are_refused():
     from torch.distributed.optim import functional_sgd
 
@@ -485,3 +495,31 @@ def test_verify_names_what_cannot_be_copied():
     optimizer.stream = (each for each in ())
     with pytest.raises(TypeError, match=r"copy of this SGD, and its attribute 'stream' cannot be copied"):
         orthograd.attach(optimizer).verify()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_all_of_this_holds_on_a_gpu():
+    def on_gpu(base):
+        model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32)).cuda()
+        return model, base(model.parameters(), lr=0.1)
+
+    def backward(model):
+        model(torch.randn(8, 64, device="cuda")).square().mean().backward()
+
+    model, optimizer = on_gpu(Fused)
+    handle = orthograd.attach(optimizer)
+    state = torch.cuda.get_rng_state()
+    assert handle.verify().is_complete
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    seen = release(optimizer)
+    for _ in range(4):
+        backward(model)
+    assert len(seen) == 16
+    assert radial(seen) < 1e-4
+    model, optimizer = on_gpu(optim.SGD)
+    orthograd.attach(optimizer)
+    optimizer.step_param = patched_step.__get__(optimizer)
+    release(optimizer)
+    with pytest.warns(UserWarning, match=NOTHING):  # noqa: PT031
+        for _ in range(3):
+            backward(model)

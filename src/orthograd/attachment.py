@@ -230,8 +230,10 @@ class Attachment:
 
     def _projecting(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Wrap a closure so that the gradients are projected after each of its calls."""
-        # LBFGS calls the closure along a line search and uses every gradient of it.
-        is_known = self._has_stepped or is_capturing() or isinstance(self.optimizer, torch.optim.LBFGS)
+        # LBFGS calls the closure along a line search and uses every gradient of it. Schedule-free optimizers call it at
+        # the weights that they train.
+        is_exempt = isinstance(self.optimizer, torch.optim.LBFGS) or "ScheduleFree" in type(self.optimizer).__name__
+        is_known = self._has_stepped or is_capturing() or is_exempt
         sums = None if is_known else _sums(self._stepping)
 
         def projecting_closure() -> Any:

@@ -62,8 +62,8 @@ def attach(
     Raises:
         TypeError: if ``optimizer`` is not a `torch.optim.Optimizer` with hooks, or an option has the wrong type.
         ValueError: if ⊥Grad is attached already; if ``where`` uses names that are not known; for FSDP1's flat
-            parameters, ``differentiable=True``, or a SAM without an inner optimizer; with ``project="update"``, for
-            weight decay that is neither coupled nor lr · weight_decay.
+            parameters, ``differentiable=True``, a SAM without an inner optimizer, or a ``ScheduleFreeWrapper``; with
+            ``project="update"``, for weight decay that is neither coupled nor lr · weight_decay.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -267,11 +267,24 @@ def _named(optimizer: Optimizer, named_parameters: Iterable[Any] | None) -> list
 
 def _innermost(optimizer: Any) -> Optimizer:
     """The inner optimizer that takes the steps: Accelerate, Lightning and SAM wrap it."""
+    _refuse_other_weights(optimizer)
     while (inner := _inside(optimizer)) is not None:
         optimizer = inner
+        _refuse_other_weights(optimizer)
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, got {optimizer!r}")
     return optimizer
+
+
+def _refuse_other_weights(optimizer: Any) -> None:
+    """Raise for wrappers whose inner optimizer steps from other weights than those of the gradient."""
+    name = type(optimizer).__name__
+    if name.startswith("ScheduleFreeWrapper"):
+        raise ValueError(
+            f"{name} gives its inner optimizer other weights than those at which the gradient was computed, so ⊥Grad "
+            f"would project at the wrong weights. Call orthograd.orthogonalize_(parameters) before each step, or use "
+            f"a class that is schedule-free itself, such as AdamWScheduleFree."
+        )
 
 
 def _inside(optimizer: Any) -> Optimizer | None:

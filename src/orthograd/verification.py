@@ -157,7 +157,7 @@ class Verifier:
         for index, parameter in enumerate(self.parameters):
             update = self._options(parameter).project == "update" if skipped[index] is None else False
             cosines = plain.cosines[index], (attached if update else by_hand).cosines[index]
-            changes = [trial.weights[index] for trial in (attached, by_hand, plain)]
+            changes = [trial.weights[index] for trial in (attached, by_hand)]
             reason = skipped[index]
             if reason is None:
                 reason = self._complaint(parameter, cosines, None if update else changes, attached, plain)
@@ -179,12 +179,12 @@ class Verifier:
             return RADIAL
         if weights is None:
             return ""
-        with_orthograd, by_hand, without = weights
+        with_orthograd, by_hand = weights
         scale = float((by_hand - parameter.detach()).norm())
         if float((with_orthograd - by_hand).norm()) > 1e-3 * scale:
             return IGNORED
-        is_ignored = scale > 0 and all(map(torch.equal, attached.weights, plain.weights))
-        return IGNORED if is_ignored or (scale == 0 and not torch.equal(without, by_hand)) else ""
+        # Some optimizers use the sign alone, which a projection need not change in a small tensor. It does in some.
+        return IGNORED if scale > 0 and all(map(torch.equal, attached.weights, plain.weights)) else ""
 
     def _attached_trial(self, rewind: Callable[[], None]) -> Trial:
         twin, partition = self._copied()
@@ -331,6 +331,9 @@ def copied(optimizer: Optimizer) -> Optimizer:
     memo: dict[int, Any] = {id(optimizer): twin}
     for parameter in members(optimizer):
         memo[id(parameter)] = copied_parameter(parameter)
+    for state in (each for each in optimizer.state.values() if isinstance(each, dict)):
+        tensors = [value for value in state.values() if hasattr(value, "__tensor_flatten__")]
+        memo.update({id(tensor): cloned(tensor) for tensor in tensors})
     for name, value in vars(optimizer).items():
         if "_hooks" in name:
             vars(twin)[name] = type(value)()
@@ -351,6 +354,15 @@ def copied_parameter(parameter: Tensor) -> Tensor:
     plain = {k: v for k, v in vars(parameter).items() if isinstance(v, bool | int | float | str | tuple)}
     vars(twin).update(plain)
     return twin
+
+
+def cloned(tensor: Any) -> Any:
+    """A clone, also of a tensor subclass that cannot clone itself, such as the low-bit states of torchao."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return tensor.clone()
+    names, context = tensor.__tensor_flatten__()
+    inner = {name: cloned(getattr(tensor, name)) for name in names}
+    return type(tensor).__tensor_unflatten__(inner, context, tensor.shape, tensor.stride())
 
 
 @contextmanager
