@@ -350,6 +350,15 @@ def test_ordinary_training_is_told_nothing(way):
             optimizer.step()
 
 
+def test_parameters_that_cannot_be_summed_do_not_stop_training():
+    optimizer = optim.SGD([nn.Parameter(torch.ones(4, 3, device="meta"))], lr=0.1)
+    orthograd.attach(optimizer)
+    for _ in range(3):
+        optimizer.param_groups[0]["params"][0].square().sum().backward()
+    optimizer.zero_grad()
+    optimizer.step()
+
+
 # Parameters that are not what they were
 
 

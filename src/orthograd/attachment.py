@@ -14,13 +14,14 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from .bypass import Bypass, Ungraded, sum_of
 from .engine.compilation import is_capturing
 from .engine.gradients import project_gradients_
 from .engine.projector import Projector
 from .options import Options
 from .partition import UNKNOWN, Partition, Segments, Where
 from .update import Decay, Updates
-from .verification import Bypass, Ungraded, Verification, Verifier, sum_of
+from .verification import Verification, Verifier
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 ONE_PARAMETER = ("step_param", "step_parameter")
@@ -313,5 +314,5 @@ def _restored(
     return optimizer
 
 
-def _sums(divided: dict[Options, Segments]) -> list[float]:
+def _sums(divided: dict[Options, Segments]) -> list[float | None]:
     return [sum_of(p) for segments in divided.values() for segment in segments for p in segment]

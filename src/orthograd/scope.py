@@ -63,7 +63,8 @@ def everywhere(*, where: Where | None = None, **options: Any) -> Iterator[list[A
         The handles of the optimizers made so far.
 
     Raises:
-        TypeError, ValueError: for wrong options, and inside the block where `attach` would raise.
+        TypeError: for a wrong or unknown option; inside the block, where `attach` would raise it.
+        ValueError: likewise.
 
     >>> import torch
     >>> with everywhere(renormalize=False) as handles:

@@ -1,13 +1,11 @@
-"""Evidence that ⊥Grad acts: a check of the first steps of training, and `Verification` of a copy."""
+"""Evidence that ⊥Grad acts: steps on copies of an optimizer, with it, without it, and projected beforehand."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import random
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,82 +14,17 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from .engine.compilation import is_capturing
 from .engine.sharded import local
 from .options import Options
-from .partition import UNKNOWN, Partition, Segments
+from .partition import UNKNOWN, Partition
 from .projection import as_real
-
-REMEDY = (
-    "With a fused backward pass or gradient release, attach ⊥Grad after the trainer has set it up, or call "
-    "orthograd.orthogonalize_(parameter) before the step of each parameter. If step() was replaced, call "
-    "handle.project_gradients_() at its start."
-)
-
-
-def sum_of(parameter: Tensor) -> float:
-    """The sum of a parameter in float64: a cheap test of whether it has changed."""
-    return float(as_real(local(parameter.detach())).sum(dtype=torch.float64).nan_to_num())
-
-
-class Bypass:
-    """Warns if weights change though the optimizer takes no step that ⊥Grad sees.
-
-    Gradient release and a replaced ``step`` do that. Hooks on the parameters compare their sums after each backward
-    pass until the first step, and are removed then: later steps cost nothing.
-    """
-
-    def __init__(self, optimizer: Optimizer, parameters: Iterable[Tensor]):
-        self._optimizer_name = type(optimizer).__name__
-        self._sums: dict[int, float] = {}
-        self._changes: Counter[int] = Counter()
-        compare = torch.compiler.disable(self._compare)
-        leaves = {id(p): p for p in parameters if p.requires_grad and p.is_leaf}
-        self._hooks = [p.register_post_accumulate_grad_hook(compare) for p in leaves.values()]
-
-    def stop(self) -> None:
-        """Remove the hooks."""
-        while self._hooks:
-            self._hooks.pop().remove()
-
-    def _compare(self, parameter: Tensor) -> None:
-        if is_capturing() or not self._hooks:
-            return
-        now, key = sum_of(parameter), id(parameter)
-        self._changes[key] += self._sums.get(key, now) != now
-        self._sums[key] = now
-        # One change may be the perturbation of SAM, whose second backward pass comes before its step.
-        if self._changes[key] > 1:
-            self.stop()
-            warnings.warn(
-                f"⊥Grad projects nothing: the weights of this {self._optimizer_name} change, but no step() that "
-                f"runs its hooks was called since attach. {REMEDY}",
-                stacklevel=2,
-            )
-
-
-class Ungraded:
-    """Warns if the first step changes weights that have no gradient in ``.grad``: it takes gradients from elsewhere."""
-
-    def __init__(self, optimizer: Optimizer, segments: Iterable[Segments]):
-        self._optimizer_name = type(optimizer).__name__
-        parameters = [p for each in segments for vector in each for p in vector if p.grad is None and p.requires_grad]
-        self._before = [] if is_capturing() else [(p, sum_of(p)) for p in parameters]
-
-    def compare(self) -> None:
-        """Compare with the weights after the step."""
-        if changed := [p for p, before in self._before if sum_of(p) != before]:
-            warnings.warn(
-                f"⊥Grad projected nothing for {len(changed)} parameters, the first of shape "
-                f"{tuple(changed[0].shape)}: this {self._optimizer_name} changed them though they have no gradient in "
-                f".grad. It reads gradients elsewhere. Project them there, with "
-                f"orthograd.projection.orthogonal_gradient.",
-                stacklevel=4,
-            )
 
 
 class Row(NamedTuple):
-    """One parameter: its |cosine| with the gradient (or update) without ⊥Grad and with it, and why it is left alone."""
+    """One parameter: |cosine| of its gradient, and of what ⊥Grad made of it, with the weight; why it is left alone.
+
+    With ``project="update"``, ``cosine_with`` is that of the update without decoupled weight decay.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -102,7 +35,7 @@ class Row(NamedTuple):
 
 
 class Verification(tuple[Row, ...]):
-    """Result of `Attachment.verify`: a row for each parameter. Prints as a table."""
+    """Result of `orthograd.Attachment.verify`: a row for each parameter. Prints as a table."""
 
     @property
     def is_complete(self) -> bool:
@@ -135,6 +68,14 @@ class Trial(NamedTuple):
     cosines: list[float]
 
 
+class Trials(NamedTuple):
+    """The same steps with ⊥Grad attached, without it, and with gradients projected beforehand."""
+
+    attached: Trial
+    plain: Trial
+    by_hand: Trial
+
+
 class Verifier:
     """Takes the same steps on copies of an optimizer: with ⊥Grad, without, and with gradients projected beforehand."""
 
@@ -152,39 +93,31 @@ class Verifier:
             plain = self._trial(*self._copied(), is_projected=False)
             rewind()
             by_hand = self._trial(*self._copied(), is_projected=True)
-        names, skipped = self._names(), self._skipped()
-        rows = []
-        for index, parameter in enumerate(self.parameters):
-            update = self._options(parameter).project == "update" if skipped[index] is None else False
-            cosines = plain.cosines[index], (attached if update else by_hand).cosines[index]
-            changes = [trial.weights[index] for trial in (attached, by_hand)]
-            reason = skipped[index]
-            if reason is None:
-                reason = self._complaint(parameter, cosines, None if update else changes, attached, plain)
-            is_projected = skipped[index] is None and not reason
-            rows.append(Row(names[index], tuple(parameter.shape), is_projected, *cosines, reason))
-        return Verification(rows)
+        trials = Trials(attached, plain, by_hand)
+        skipped = enumerate(zip(self.parameters, self._names(), self._skipped(), strict=True))
+        return Verification(self._row(index, *each, trials) for index, each in skipped)
 
-    def _complaint(
-        self,
-        parameter: Tensor,
-        cosines: tuple[float, float],
-        weights: list[Tensor] | None,
-        attached: Trial,
-        plain: Trial,
-    ) -> str:
+    def _row(self, index: int, parameter: Tensor, name: str, skipped: str | None, trials: Trials) -> Row:
+        is_update = skipped is None and self._options(parameter).project == "update"
+        projected = trials.attached if is_update else trials.by_hand
+        cosines = trials.plain.cosines[index], projected.cosines[index]
+        reason = self._complaint(index, parameter, cosines[1], is_update, trials) if skipped is None else skipped
+        return Row(name, tuple(parameter.shape), not reason, *cosines, reason)
+
+    def _complaint(self, index: int, parameter: Tensor, cosine: float, is_update: bool, trials: Trials) -> str:
+        """Why a parameter that should be projected is not; empty if it is."""
         if not parameter.detach().any():
             return "zero: it has no direction yet"
-        if cosines[1] > max(1e-5, 2 * torch.finfo(parameter.dtype).eps):
+        if cosine > max(1e-5, 2 * torch.finfo(parameter.dtype).eps):
             return RADIAL
-        if weights is None:
+        if is_update:
             return ""
-        with_orthograd, by_hand = weights
-        scale = float((by_hand - parameter.detach()).norm())
-        if float((with_orthograd - by_hand).norm()) > 1e-3 * scale:
+        with_orthograd, by_hand = trials.attached.weights, trials.by_hand.weights
+        change = float((by_hand[index] - parameter.detach()).norm())
+        if float((with_orthograd[index] - by_hand[index]).norm()) > 1e-3 * change:
             return IGNORED
         # Some optimizers use the sign alone, which a projection need not change in a small tensor. It does in some.
-        return IGNORED if scale > 0 and all(map(torch.equal, attached.weights, plain.weights)) else ""
+        return IGNORED if change > 0 and all(map(torch.equal, with_orthograd, trials.plain.weights)) else ""
 
     def _attached_trial(self, rewind: Callable[[], None]) -> Trial:
         twin, partition = self._copied()
