@@ -21,7 +21,7 @@ from .projection import as_real
 
 
 class Row(NamedTuple):
-    """One parameter: |cosine| of its gradient, and of what ⊥Grad made of it, with the weight; why it is left alone.
+    """One parameter: cosine of its gradient, and of what ⊥Grad made of it, with the weight; why it is left alone.
 
     With ``project="update"``, ``cosine_with`` is that of the update without decoupled weight decay.
     """
@@ -62,7 +62,7 @@ RADIAL = "NOT projected: a radial part is left"
 
 
 class Trial(NamedTuple):
-    """Weights after steps on a copy, and the largest |cosine| of each parameter with what was projected."""
+    """Weights after steps on a copy, and the largest absolute cosine of each parameter with what was projected."""
 
     weights: list[Tensor]
     cosines: list[float]
