@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # set, every process would compile torch anew:
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 SITE := docs/_build
 
-.PHONY: compare test test-all reproduce reproduce-check tables docs bench format clean
+.PHONY: compare test test-all reproduce reproduce-check tables optimizers docs bench format clean
 
 compare: .venv/lab
 	$(BIN)/orthograd compare
@@ -31,6 +31,9 @@ reproduce-check: .venv/lab
 tables: .venv/lab
 	$(BIN)/python -m orthograd.paper.studies.documents
 	$(BIN)/python -m orthograd.paper.document
+
+optimizers: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.optimizer_contract
 
 docs: .venv/docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet \

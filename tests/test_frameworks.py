@@ -213,6 +213,19 @@ def test_hugging_face_resumes_from_a_checkpoint_as_if_it_had_not_stopped(train, 
     assert_same_weights(resumed, straight)
 
 
+def test_everywhere_reaches_the_optimizer_that_the_trainer_makes(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    quiet = {"disable_tqdm": True, "logging_strategy": "no", "save_strategy": "no", "report_to": "none"}
+    arguments = transformers.TrainingArguments(tmp_path, optim="adafactor", use_cpu=True, max_steps=2, **quiet)
+    trainer = transformers.Trainer(Classifier(), arguments, train_dataset=data())
+    with orthograd.everywhere() as handles:
+        trainer.train()
+    assert [type(handle.optimizer).__name__ for handle in handles] == ["Adafactor"]
+    assert trainer.optimizer.optimizer is handles[0].optimizer
+    assert "4 of 4 parameters" in repr(handles[0])
+
+
 # Accelerate
 
 

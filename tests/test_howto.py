@@ -18,6 +18,7 @@ from orthograd.attachment import attachment_of
 from orthograd.cli.main import app
 from orthograd.options import CHOICES
 from tests.conftest import TORCH, cosine
+from tests.test_names import from_config
 from tests.test_scale_document import shell
 
 HOWTO = Path(__file__).parent.parent / "docs" / "howto"
@@ -141,6 +142,24 @@ def test_the_page_on_mixed_precision_compiles():
     names["compiled_step"]()
     for parameter, weight in zip(names["model"].parameters(), before, strict=True):
         assert cosine(parameter.grad, weight) < 1e-5
+
+
+def test_the_page_on_trainers_prints_what_it_says(capsys):
+    names = run("trainers")
+    (printed,) = blocks("trainers", "text")
+    assert capsys.readouterr().out.startswith(f"{printed}⊥Grad projects 4 of 4 parameters")
+    for name in ("by_class", "by_path", "optimizer"):
+        assert counts(attachment_of(names[name])) == (4, 4), name
+
+
+def test_the_config_files_on_the_page_are_read():
+    tomllib = pytest.importorskip("tomllib")
+    for block in blocks("trainers", "toml"):
+        config = tomllib.loads(block)
+        if "prodigyopt" in block:
+            pytest.importorskip("prodigyopt")
+        optimizer, _ = from_config(torch.nn.Linear(3, 2).parameters(), **config, lr=0.01)
+        assert attachment_of(optimizer) is not None
 
 
 # Parameter groups

@@ -17,9 +17,10 @@ SOURCE = Path(__file__).parents[1] / "src"
 LAYERS = [
     ["imports", "projection", "options", "calibration", "statistics", "losses", "jax"],
     ["partition", "engine"],
-    ["update"],
+    ["update", "verification"],
     ["attachment"],
-    ["optimizer"],
+    ["optimizer", "optim"],
+    ["scope"],
     ["figures"],
     ["calibration.sklearn", "calibration.torchmetrics", "calibration.huggingface"],
     ["diagnosis"],
@@ -122,4 +123,4 @@ def test_functions_import_only_what_is_optional():
 
 def test_the_top_of_the_package_is_small():
     names = {path.relative_to(SOURCE / "orthograd").parts[0] for path in modules().values()}
-    assert len(names) <= 19
+    assert len(names) <= 22

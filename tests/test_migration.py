@@ -62,8 +62,8 @@ def test_the_published_form_is_the_optimizer_itself_with_its_momentum():
     assert all("momentum_buffer" in state for state in optimizer.state_dict()["state"].values())
 
 
-def test_the_old_keyword_is_refused():
-    with pytest.raises(TypeError, match="grad_renormalization"):
+def test_the_old_keyword_works_with_a_hint():
+    with pytest.warns(FutureWarning, match="grad_renormalization is called renormalize here"):
         orthograd.OrthoGrad(network().parameters(), torch.optim.SGD, grad_renormalization=True, lr=0.1)
 
 

@@ -5,12 +5,30 @@ from typing import TYPE_CHECKING
 from .imports import lazily
 
 if TYPE_CHECKING:
+    from . import optim
     from .attachment import Attachment
     from .diagnosis import Recorder, diagnose
     from .optimizer import OrthoGrad, attach, orthogonal, orthogonalize_
+    from .scope import everywhere
 
 __version__ = "0.1.0"
-__all__ = ["Attachment", "OrthoGrad", "Recorder", "attach", "diagnose", "orthogonal", "orthogonalize_"]
+__all__ = [
+    "Attachment",
+    "OrthoGrad",
+    "Recorder",
+    "attach",
+    "diagnose",
+    "everywhere",
+    "optim",
+    "orthogonal",
+    "orthogonalize_",
+]
 
-_HOMES = {"Attachment": "attachment", "Recorder": "diagnosis", "diagnose": "diagnosis"}
+_HOMES = {
+    "Attachment": "attachment",
+    "Recorder": "diagnosis",
+    "diagnose": "diagnosis",
+    "everywhere": "scope",
+    "optim": "optim",
+}
 __getattr__ = lazily(__name__, dict.fromkeys(__all__, "optimizer") | _HOMES)

@@ -6,6 +6,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -16,13 +17,15 @@ from torch.optim import Optimizer
 from .engine.compilation import is_capturing
 from .engine.gradients import project_gradients_
 from .engine.projector import Projector
-from .engine.sharded import local
 from .options import Options
 from .partition import UNKNOWN, Partition, Segments, Where
-from .projection import as_real
 from .update import Decay, Updates
+from .verification.bypass import Bypass, Ungraded, sum_of
+from .verification.copies import Verification, Verifier
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+ONE_PARAMETER = ("step_param", "step_parameter")
+"""Methods that step one parameter during the backward pass, as trainers with a fused backward pass call them."""
 
 
 class Attachment:
@@ -43,8 +46,11 @@ class Attachment:
         self._updates: dict[Options, Updates] = {}
         self._decay = Decay(optimizer)
         self._stepping: dict[Options, Segments] = {}
-        self._has_stepped = False
+        self._has_stepped = self._is_stepping = False
+        self._ungraded: Ungraded | None = None
+        self._one_parameter: dict[int, tuple[Projector, Updates]] = {}
         self._check()
+        self._bypass = Bypass(optimizer, self._chosen())
         # torch.compile skips the hooks and compiles the base step: its kernels would not be faster than ours.
         before, after = torch.compiler.disable(self._before_step), torch.compiler.disable(self._after_step)
         before.attachment = self
@@ -53,11 +59,19 @@ class Attachment:
             optimizer.register_step_post_hook(after),
             optimizer.register_load_state_dict_pre_hook(self._keep_group_options),
         ]
+        self._replaced = {name: vars(optimizer).get(name) for name in ONE_PARAMETER if hasattr(optimizer, name)}
+        self._own = {name: self._stepping_one(getattr(optimizer, name)) for name in self._replaced}
+        vars(optimizer).update(self._own)
         # copy.deepcopy and pickle drop hooks, so the optimizer gets its own way to be copied.
         optimizer.__reduce_ex__ = self._reduce  # type: ignore[method-assign, assignment]
 
     def _check(self) -> None:
         """Raise at attach time for optimizers that ⊥Grad cannot serve."""
+        if not hasattr(self.optimizer, "_optimizer_step_pre_hooks"):
+            raise TypeError(
+                f"{type(self.optimizer).__name__} has no step hooks, as it does not call the constructor of "
+                f"torch.optim.Optimizer. Call orthograd.orthogonalize_(parameters) before each of its steps."
+            )
         if any(group.get("differentiable") for group in self.optimizer.param_groups):
             raise ValueError(
                 "expected an optimizer with differentiable=False, got True: ⊥Grad projects outside of autograd, so "
@@ -86,8 +100,18 @@ class Attachment:
         """Detach ⊥Grad from the optimizer, whose state stays. Calling it twice is allowed."""
         if self._hooks:
             vars(self.optimizer).pop("__reduce_ex__", None)
+            self._restore_methods()
+        self._bypass.stop()
         while self._hooks:
             self._hooks.pop().remove()
+
+    def _restore_methods(self) -> None:
+        attributes = vars(self.optimizer)
+        for name, own in self._own.items():
+            if attributes.get(name) is own:  # not replaced since
+                del attributes[name]
+                if self._replaced[name] is not None:
+                    attributes[name] = self._replaced[name]
 
     def __enter__(self) -> Attachment:
         return self
@@ -102,6 +126,32 @@ class Attachment:
         counts = f"{projected} of {sum(len(group['params']) for group in groups)} parameters"
         return f"<⊥Grad {state} {type(self.optimizer).__name__}: {counts}, {self.partition.options}>"
 
+    def verify(self) -> Verification:
+        """Take three steps on copies of the optimizer and its parameters, and say what ⊥Grad projected.
+
+        The steps have random gradients. With ⊥Grad attached they must end where steps with gradients projected
+        beforehand end, so that an optimizer that reads its gradients elsewhere shows. Weights, states and random
+        numbers of the original stay as they are. The copies cost the memory of the weights and states while it runs.
+
+        Returns:
+            A row for each parameter, which prints as a table. ``is_complete`` is True if all is as it should be.
+
+        Raises:
+            TypeError: if an attribute of the optimizer cannot be copied.
+
+        >>> from orthograd import attach
+        >>> weight, scale = torch.nn.Parameter(torch.ones(4, 3)), torch.nn.Parameter(torch.ones(1))
+        >>> print(attach(torch.optim.SGD([weight, scale], lr=0.1)).verify())  # doctest: +ELLIPSIS
+        ⊥Grad projects 1 of 2 parameters (three steps on a copy).
+          0  (4, 3)           |cosine| 7... → ...  projected
+          1  (1,)             |cosine| 0.0e+00 → 0.0e+00  left alone: no orthogonal direction
+        """
+        return Verifier(self.optimizer, self.partition, type(self)).verified()
+
+    def _chosen(self) -> list[Tensor]:
+        divided = self.partition.segments(self.optimizer.param_groups)
+        return [p for segments in divided.values() for segment in segments for p in segment]
+
     def project_gradients_(self) -> None:
         """Project the gradients in ``.grad`` now, as the next step would."""
         self._project_gradients_(self.partition.segments(self.optimizer.param_groups))
@@ -113,7 +163,9 @@ class Attachment:
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         if not self._has_stepped:
+            self._bypass.stop()
             self.partition.forget()  # the model may have been wrapped in FSDP1 after attach
+        self._is_stepping = True
         self._stepping = self.partition.segments(optimizer.param_groups)
         for options, segments in self._stepping.items():
             if options.project == "update":
@@ -121,6 +173,8 @@ class Attachment:
                 self._updates.setdefault(options, Updates()).remember(segments, shares)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
         if not callable(closure):
+            if not self._has_stepped:
+                self._ungraded = Ungraded(optimizer, self._stepping.values())
             self._project_gradients_(self._stepping)
             return None
         wrapped = self._projecting(closure)
@@ -130,12 +184,57 @@ class Attachment:
         for options, segments in self._stepping.items():
             if options.project == "update":
                 self._updates[options].project_(optimizer, segments, self._projector(options))
-        self._has_stepped = True
+        self._is_stepping = False
+        if not self._has_stepped:
+            self._has_stepped = True
+            if self._ungraded is not None:
+                self._ungraded.compare()
+                self._ungraded = None
+
+    def _stepping_one(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a method that steps one parameter so that this parameter is projected."""
+
+        @wraps(original)
+        def step_one(parameter: Tensor, *args: Any, **kwargs: Any) -> Any:
+            # A step() that calls this method has projected already. It does not run inside a backward pass.
+            if self._is_stepping and torch._C._current_graph_task_id() == -1:
+                return original(parameter, *args, **kwargs)
+            was_stepping, self._is_stepping = self._is_stepping, True
+            self._bypass.stop()
+            try:
+                return self._step_one(parameter, lambda: original(parameter, *args, **kwargs))
+            finally:
+                self._is_stepping = was_stepping
+
+        return step_one
+
+    def _step_one(self, parameter: Tensor, step: Callable[[], Any]) -> Any:
+        options = self.partition.choice(parameter, self.optimizer.param_groups)
+        if options is None:
+            return step()
+        if options.granularity in ("group", "model"):
+            raise ValueError(
+                f"expected granularity 'tensor' or 'row', got {options.granularity!r}: it projects several parameters "
+                f"as one vector, and {type(self.optimizer).__name__} steps one at a time in the backward pass"
+            )
+        segments = [[parameter]]
+        if id(parameter) not in self._one_parameter:
+            self._one_parameter[id(parameter)] = projector_for(options), Updates()
+        projector, updates = self._one_parameter[id(parameter)]
+        if options.project == "gradient":
+            project_gradients_(segments, options, projector)
+            return step()
+        updates.remember(segments, self._decay.shares(options, segments))
+        result = step()
+        updates.project_(self.optimizer, segments, projector)
+        return result
 
     def _projecting(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Wrap a closure so that the gradients are projected after each of its calls."""
-        # LBFGS calls the closure along a line search and uses every gradient of it.
-        is_known = self._has_stepped or is_capturing() or isinstance(self.optimizer, torch.optim.LBFGS)
+        # LBFGS calls the closure along a line search and uses every gradient of it. Schedule-free optimizers call it at
+        # the weights that they train.
+        is_exempt = isinstance(self.optimizer, torch.optim.LBFGS) or "ScheduleFree" in type(self.optimizer).__name__
+        is_known = self._has_stepped or is_capturing() or is_exempt
         sums = None if is_known else _sums(self._stepping)
 
         def projecting_closure() -> Any:
@@ -197,7 +296,8 @@ def projector_for(options: Options) -> Projector:
 
 def attachment_of(optimizer: Optimizer) -> Attachment | None:
     """The handle attached to an optimizer; None if there is none."""
-    handles = (getattr(hook, "attachment", None) for hook in optimizer._optimizer_step_pre_hooks.values())
+    hooks: dict[int, Any] = getattr(optimizer, "_optimizer_step_pre_hooks", {})  # some classes have none
+    handles = (getattr(hook, "attachment", None) for hook in hooks.values())
     return next((handle for handle in handles if isinstance(handle, Attachment)), None)
 
 
@@ -214,7 +314,5 @@ def _restored(
     return optimizer
 
 
-def _sums(divided: dict[Options, Segments]) -> list[float]:
-    """The sum of each parameter: a cheap test of whether it has changed."""
-    parameters: list[Tensor] = [p for segments in divided.values() for segment in segments for p in segment]
-    return [float(as_real(local(p.detach())).sum(dtype=torch.float64).nan_to_num()) for p in parameters]
+def _sums(divided: dict[Options, Segments]) -> list[float | None]:
+    return [sum_of(p) for segments in divided.values() for segment in segments for p in segment]

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A ``__getattr__`` for the package that imports each name from its module on first use.
+    """A ``__getattr__`` for the package that imports each name from its module on first use. A module may be a name.
 
     >>> lazily("orthograd", {"attach": "optimizer"})("attach").__name__
     'attach'
@@ -19,7 +19,8 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{homes[name]}", package), name)
+        module = import_module(f".{homes[name]}", package)
+        value = module if name == homes[name] else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copyreg
+import warnings
 from collections.abc import Iterable
 from functools import cache, wraps
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -49,16 +51,19 @@ def attach(
         engine: "auto", or force "reference", "torch" or "triton".
 
     A param group can differ: ``{"params": …, "orthogonal": False}``, or ``"orthogonal": {"granularity": "row"}``.
-    For SAM and other wrappers, ⊥Grad is attached to the inner optimizer that takes the step.
+    For SAM and other wrappers, ⊥Grad is attached to the inner optimizer that takes the step. The methods ``step_param``
+    and ``step_parameter``, which a fused backward pass calls, take ⊥Grad steps too. If weights change in the first
+    backward passes without a step that ⊥Grad sees, it warns.
 
     Returns:
-        A handle. Its ``remove()`` restores the optimizer; it is also a context manager.
+        A handle. Its ``remove()`` restores the optimizer; it is also a context manager. ``verify()`` checks on a copy
+        that ⊥Grad acts.
 
     Raises:
-        TypeError: if ``optimizer`` is not a `torch.optim.Optimizer`, or an option has the wrong type.
+        TypeError: if ``optimizer`` is not a `torch.optim.Optimizer` with hooks, or an option has the wrong type.
         ValueError: if ⊥Grad is attached already; if ``where`` uses names that are not known; for FSDP1's flat
-            parameters, ``differentiable=True``, or a SAM without an inner optimizer; with ``project="update"``, for
-            weight decay that is neither coupled nor lr · weight_decay.
+            parameters, ``differentiable=True``, a SAM without an inner optimizer, or a ``ScheduleFreeWrapper``; with
+            ``project="update"``, for weight decay that is neither coupled nor lr · weight_decay.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -95,9 +100,13 @@ def orthogonal(base: type[Optimizer], *, where: Where | None = None, **options: 
     >>> OrthoAdamW = orthogonal(torch.optim.AdamW)
     >>> optimizer = OrthoAdamW(torch.nn.Linear(3, 2).parameters(), lr=1e-3)
     """
+    return _orthogonal(_checked_class(base), Options(**options), where)  # type: ignore[arg-type]
+
+
+def _checked_class(base: Any) -> type[Optimizer]:
     if not (isinstance(base, type) and issubclass(base, Optimizer)):
         raise TypeError(f"expected a class of torch.optim.Optimizer, got {base!r}")
-    return _orthogonal(base, Options(**options), where)  # type: ignore[arg-type]
+    return base
 
 
 @cache
@@ -132,27 +141,63 @@ def _made_again(base: type[Optimizer], options: Options, where: Shipped) -> type
 
 def OrthoGrad(
     params: Any,
-    base_optimizer_cls: type[Optimizer] = torch.optim.SGD,
+    base_optimizer_cls: type[Optimizer] | str = torch.optim.SGD,
     *,
     renormalize: bool = True,
     granularity: str = "tensor",
     project: str = "gradient",
+    scalars: bool = False,
+    decoupled_decay: bool | None = None,
+    engine: str = "auto",
+    grad_renormalization: bool | None = None,
     **base_optimizer_kwargs: Any,
 ) -> Optimizer:
     """Return a base optimizer that takes ⊥Grad steps, in the calling form of the paper.
 
     Args:
         params: parameters or param groups, as for the base optimizer.
-        base_optimizer_cls: class of the base optimizer.
-        renormalize: as in `attach`, like the next two.
+        base_optimizer_cls: class of the base optimizer, or its dotted path, as in a trainer's config file. A name
+            without a dot is one of `torch.optim`.
+        renormalize: as in `attach`, like the next five.
         granularity: the unit that is projected.
         project: "gradient" or "update".
-        **base_optimizer_kwargs: arguments of the base optimizer.
+        scalars: project one-element tensors too.
+        decoupled_decay: for ``project="update"``.
+        engine: implementation.
+        grad_renormalization: the published name of ``renormalize``. It works, with a warning.
+        **base_optimizer_kwargs: arguments of the base optimizer. It raises for those that it does not know.
+
+    Raises:
+        ImportError: if no class has that dotted path.
+        TypeError: for a wrong or unknown argument.
 
     >>> optimizer = OrthoGrad(torch.nn.Linear(3, 2).parameters(), torch.optim.SGD, lr=0.01, momentum=0.9)
+    >>> optimizer = OrthoGrad(torch.nn.Linear(3, 2).parameters(), "torch.optim.AdamW", lr=1e-3)
     """
-    optimizer_class = orthogonal(base_optimizer_cls, renormalize=renormalize, granularity=granularity, project=project)
-    return optimizer_class(params, **base_optimizer_kwargs)
+    if grad_renormalization is not None:
+        if not renormalize:
+            raise TypeError("expected renormalize or grad_renormalization, which mean the same, got both")
+        warnings.warn("grad_renormalization is called renormalize here", FutureWarning, stacklevel=2)
+        renormalize = grad_renormalization
+    base = named_class(base_optimizer_cls) if isinstance(base_optimizer_cls, str) else base_optimizer_cls
+    options = Options(renormalize, granularity, project, scalars, decoupled_decay, engine)
+    optimizer_class: Any = _checked_class(base)
+    return _orthogonal(optimizer_class, options, None)(params, **base_optimizer_kwargs)
+
+
+def named_class(path: str) -> type[Optimizer]:
+    """The optimizer class at a dotted path. A name without a dot is one of `torch.optim`.
+
+    >>> named_class("torch.optim.AdamW") is named_class("AdamW") is torch.optim.AdamW
+    True
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        return cast(type[Optimizer], getattr(import_module(module or "torch.optim"), name))
+    except (ImportError, AttributeError, TypeError) as error:  # TypeError: a path that starts with a dot
+        raise ImportError(
+            f"expected the dotted path of an optimizer class, such as 'torch.optim.AdamW', got {path!r}: {error}"
+        ) from error
 
 
 def orthogonalize_(
@@ -222,11 +267,24 @@ def _named(optimizer: Optimizer, named_parameters: Iterable[Any] | None) -> list
 
 def _innermost(optimizer: Any) -> Optimizer:
     """The inner optimizer that takes the steps: Accelerate, Lightning and SAM wrap it."""
+    _refuse_other_weights(optimizer)
     while (inner := _inside(optimizer)) is not None:
         optimizer = inner
+        _refuse_other_weights(optimizer)
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, got {optimizer!r}")
     return optimizer
+
+
+def _refuse_other_weights(optimizer: Any) -> None:
+    """Raise for wrappers whose inner optimizer steps from other weights than those of the gradient."""
+    name = type(optimizer).__name__
+    if name.startswith("ScheduleFreeWrapper"):
+        raise ValueError(
+            f"{name} gives its inner optimizer other weights than those at which the gradient was computed, so ⊥Grad "
+            f"would project at the wrong weights. Call orthograd.orthogonalize_(parameters) before each step, or use "
+            f"a class that is schedule-free itself, such as AdamWScheduleFree."
+        )
 
 
 def _inside(optimizer: Any) -> Optimizer | None:

@@ -47,7 +47,7 @@ class Partition:
     """The parameters of param groups, grouped by options. Follows changes of the groups."""
 
     def __init__(self, options: Options, where: Where | None = None, named: Iterable[tuple[str, Tensor]] = ()):
-        self.options, self.where = options, _checked(where)
+        self.options, self.where = options, checked(where)
         # Parameters are kept, since an id can be reused. No weakref: torch does not swap tensors that have one.
         self._named = {id(parameter): (name, parameter) for name, parameter in named}
         self._members: list[Tensor] = []
@@ -57,6 +57,7 @@ class Partition:
         """Drop the cache: the next call of `segments` looks at every parameter again."""
         self._signature: Any = None
         self._segments: dict[Options, Segments] = {}
+        self._choices: dict[Hashable, Options | None] = {}
 
     def segments(self, groups: Iterable[dict[str, Any]]) -> dict[Options, Segments]:
         """The parameters to project, recomputed only if a group or one of its parameters changed."""
@@ -70,11 +71,21 @@ class Partition:
             [parameter.requires_grad for parameter in members],
         )
         if signature != self._signature:
-            self._segments = self._divided(groups)
+            self._segments, self._choices = self._divided(groups), {}
             for replaced in {id(parameter) for parameter in self._members} - {id(parameter) for parameter in members}:
                 self._named.pop(replaced, None)
             self._signature, self._members = signature, members  # kept alive, so that ids stay valid
         return self._segments
+
+    def choice(self, parameter: Tensor, groups: list[dict[str, Any]]) -> Options | None:
+        """The options of one parameter; None if ⊥Grad leaves it alone. Cheaper than `segments` for many parameters."""
+        choices = [repr(group.get("orthogonal")) for group in groups]
+        key = (id(parameter), type(parameter), parameter.requires_grad, *choices)
+        if key not in self._choices:
+            divided = self.segments(groups).items()  # keeps the parameters alive, so that ids stay valid
+            found = (options for options, each in divided if any(p is parameter for segment in each for p in segment))
+            self._choices[key] = next(found, None)
+        return self._choices[key]
 
     def names(self, groups: Iterable[dict[str, Any]]) -> list[str]:
         """The name of each parameter; `UNKNOWN` if it has none."""
@@ -117,7 +128,8 @@ class Partition:
             ) from error
 
 
-def _checked(where: Where | None) -> Where | None:
+def checked(where: Where | None) -> Where | None:
+    """The predicate itself. Raises TypeError if it is not a function of (name, parameter)."""
     if where is None:
         return None
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -26,6 +27,10 @@ DECOUPLED = {"AdamW", "Adafactor", "Muon"}
 LAYOUT = ("shape", "dtype", "device")
 Shares = Mapping[int, Any]
 """The share ηλ by which decoupled weight decay shrinks each parameter in a step, by the id of the parameter."""
+
+
+is_measuring: ContextVar[bool] = ContextVar("orthograd_is_measuring", default=False)
+"""True while scratch optimizers are made, which `orthograd.everywhere` must leave alone."""
 
 
 class Updates:
@@ -169,7 +174,11 @@ class Scratch:
         accepted = inspect.signature(optimizer_class).parameters
         same = {name: value for name, value in group.items() if name in accepted and name != "params"}
         self.weight, self.parameter = weight, torch.nn.Parameter(weight.clone())
-        self.optimizer: Optimizer = optimizer_class([self.parameter], **{**same, **settings})
+        token = is_measuring.set(True)
+        try:
+            self.optimizer: Optimizer = optimizer_class([self.parameter], **{**same, **settings})
+        finally:
+            is_measuring.reset(token)
 
     def stepped(self, gradient: Tensor) -> Tensor:
         """The weight after a step with this gradient from the initial weight; the optimizer keeps its state."""
