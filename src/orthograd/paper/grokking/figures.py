@@ -60,15 +60,16 @@ def mechanism_figure(records: Mapping[str, Record]) -> Figure:
     lines = [_looked_up(records, names) for names in MECHANISM]
     lines = [rows for rows in lines if rows]
     with figure_style():
-        figure = Figure(figsize=(2.05 * len(PANELS), 2.5 * len(lines)), layout="constrained")
+        figure = Figure(figsize=(7.2, 4.4 * len(lines)), layout="constrained")
         for part, rows in zip(figure.subfigures(len(lines), 1, squeeze=False)[:, 0], lines, strict=True):
             _measures(part, rows)
     return figure
 
 
 def _measures(part: Any, rows: Sequence[tuple[Record, Look]]) -> None:
-    """A panel for each measure, with a legend below them."""
-    for axes, (measure, (label, title)) in zip(part.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+    """A panel for each measure, in two lines, with a legend in the place that is left."""
+    *panels, last = part.subplots(2, 3).flatten()
+    for axes, (measure, (label, title)) in zip(panels, PANELS.items(), strict=True):
         for record, look in rows:
             _draw(axes, record, measure, look)
         axes.set(title=title, xlabel="step", ylabel=label)
@@ -77,8 +78,8 @@ def _measures(part: Any, rows: Sequence[tuple[Record, Look]]) -> None:
         else:
             axes.set_ylim(-0.03, 1.03)
         _thousands(axes, [record for record, _ in rows])
-    handles, labels = part.axes[0].get_legend_handles_labels()
-    part.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    last.set_axis_off()
+    last.legend(*panels[0].get_legend_handles_labels(), loc="center", frameon=False)
 
 
 def accuracy_figure(records: Mapping[str, Record]) -> Figure:
