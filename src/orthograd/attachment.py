@@ -20,7 +20,7 @@ from .engine.projector import Projector
 from .options import Options
 from .partition import UNKNOWN, Partition, Segments, Where
 from .update import Decay, Updates
-from .verification.bypass import Bypass, Ungraded, sum_of
+from .verification.bypass import Bypass, MissingGradients, sum_of
 from .verification.copies import Verification, Verifier
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -47,7 +47,7 @@ class Attachment:
         self._decay = Decay(optimizer)
         self._stepping: dict[Options, Segments] = {}
         self._has_stepped = self._is_stepping = False
-        self._ungraded: Ungraded | None = None
+        self._missing_gradients: MissingGradients | None = None
         self._one_parameter: dict[int, tuple[Projector, Updates]] = {}
         self._check()
         self._bypass = Bypass(optimizer, self._chosen())
@@ -174,7 +174,7 @@ class Attachment:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
         if not callable(closure):
             if not self._has_stepped:
-                self._ungraded = Ungraded(optimizer, self._stepping.values())
+                self._missing_gradients = MissingGradients(optimizer, self._stepping.values())
             self._project_gradients_(self._stepping)
             return None
         wrapped = self._projecting(closure)
@@ -187,9 +187,9 @@ class Attachment:
         self._is_stepping = False
         if not self._has_stepped:
             self._has_stepped = True
-            if self._ungraded is not None:
-                self._ungraded.compare()
-                self._ungraded = None
+            if self._missing_gradients is not None:
+                self._missing_gradients.compare()
+                self._missing_gradients = None
 
     def _stepping_one(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a method that steps one parameter so that this parameter is projected."""

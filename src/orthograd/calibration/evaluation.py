@@ -361,14 +361,7 @@ def evaluate(
     2 samples (1 ignored), 2 classes, 10 bins
       top1_accuracy       100.00%
     """
-    evaluation = Evaluation(
-        bins=bins,
-        metrics=defined(metrics, ALL, weighted=weights is not None, ragged=task == "multiple_choice"),
-        task=task,
-        classes_dim=classes_dim,
-        ignore_index=ignore_index,
-        weighted=weights is not None,
-    )
+    evaluation = _begun(bins, metrics, task, classes_dim, ignore_index, weighted=weights is not None)
     evaluation.update(logits, labels, weights=weights, offsets=offsets)
     return evaluation.compute()
 
@@ -427,16 +420,24 @@ def evaluate_probabilities(
     >>> evaluate_probabilities([0.2, 0.6], [0, 0], task="binary").top1_accuracy
     50.0
     """
-    evaluation = Evaluation(
-        bins=bins,
-        metrics=defined(metrics, ALL, weighted=weights is not None, ragged=task == "multiple_choice"),
-        task=task,
-        classes_dim=classes_dim,
-        ignore_index=ignore_index,
-        weighted=weights is not None,
-    )
+    evaluation = _begun(bins, metrics, task, classes_dim, ignore_index, weighted=weights is not None)
     evaluation.update_probabilities(probabilities, labels, weights=weights, offsets=offsets)
     return evaluation.compute()
+
+
+def _begun(
+    bins: int,
+    metrics: Collection[str] | None,
+    task: Task,
+    classes_dim: int | None,
+    ignore_index: int | None,
+    *,
+    weighted: bool,
+) -> Evaluation:
+    """An evaluation without samples, of all metrics that the input defines unless some are named."""
+    names = defined(metrics, ALL, weighted=weighted, ragged=task == "multiple_choice")
+    form: dict[str, Any] = {"task": task, "classes_dim": classes_dim, "ignore_index": ignore_index}
+    return Evaluation(bins=bins, metrics=names, weighted=weighted, **form)
 
 
 def _samples(sums: Sums) -> int:

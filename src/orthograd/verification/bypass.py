@@ -66,7 +66,7 @@ class Bypass:
             )
 
 
-class Ungraded:
+class MissingGradients:
     """Warns if the first step changes weights that have no gradient in ``.grad``: it takes gradients from elsewhere."""
 
     def __init__(self, optimizer: Optimizer, segments: Iterable[Segments]):

@@ -108,7 +108,8 @@ def _group(axes: Axes, title: str, rows: Sequence[tuple[Record, Look]]) -> None:
         _draw(axes, record, "test_accuracy", look)
     axes.set(title=title, xlabel="step", ylabel="accuracy on test pairs", ylim=(-0.03, 1.03))
     _thousands(axes, [record for record, _ in rows])
-    axes.legend(loc="best", fontsize=5.5, framealpha=0.8, edgecolor="none")
+    # Below the axes: inside, it would cover a curve.
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), fontsize=6, frameon=False, ncols=2)
 
 
 def _draw(axes: Axes, record: Record, measure: str, look: Look) -> None:
