@@ -18,7 +18,7 @@ from _record import conclude, parser
 
 from orthograd.lab.bench.claim import Claim, Key, ratios
 from orthograd.lab.bench.training import RECIPE, SETS, concurrent_slots, noise, overhead_key, seconds_in_turns, turned
-from orthograd.lab.gpu import QUEUES, step_plan
+from orthograd.lab.gpu import QUEUES, backward_statistics
 from orthograd.lab.gpu.gpu import GPU
 from orthograd.lab.training.config import Config
 
@@ -28,7 +28,7 @@ NEVER = 2**63
 WAYS = {
     "SGD": ("baseline", NEVER),
     "by the step": ("orthograd", NEVER),
-    "beside the pass": ("orthograd", step_plan.LARGE),
+    "beside the pass": ("orthograd", backward_statistics.LARGE),
 }
 """Methods, and the smallest gradient that is measured in the backward pass."""
 
@@ -56,9 +56,9 @@ def _seconds(network: str, turn: int) -> dict[str, float]:
     config, task = _config(network), noise()
     with GPU(config.precision) as gpu, ExitStack() as lent:
         slots = {}
-        lent.callback(setattr, step_plan, "LARGE", step_plan.LARGE)
+        lent.callback(setattr, backward_statistics, "LARGE", backward_statistics.LARGE)
         for way in turned([*WAYS], turn):
-            method, step_plan.LARGE = WAYS[way]
+            method, backward_statistics.LARGE = WAYS[way]
             slots[way] = concurrent_slots(gpu, config, method, task, NETWORKS[network], lent)
         seconds = seconds_in_turns(slots, task)
     print(f"{network}, set {turn + 1} of {SETS}, s a run: {seconds}", file=sys.stderr, flush=True)

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from . import optim
     from .attachment import Attachment
     from .diagnosis import Recorder, diagnose
+    from .optim.scope import everywhere
     from .optimizer import OrthoGrad, attach, orthogonal, orthogonalize_
-    from .scope import everywhere
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,7 +28,7 @@ _HOMES = {
     "Attachment": "attachment",
     "Recorder": "diagnosis",
     "diagnose": "diagnosis",
-    "everywhere": "scope",
+    "everywhere": "optim.scope",
     "optim": "optim",
 }
 __getattr__ = lazily(__name__, dict.fromkeys(__all__, "optimizer") | _HOMES)

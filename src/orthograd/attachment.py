@@ -171,14 +171,21 @@ class Attachment:
             if options.project == "update":
                 shares = self._decay.shares(options, segments)
                 self._updates.setdefault(options, Updates()).remember(segments, shares)
+        return self._prepare(args, kwargs)
+
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """Project the gradients of this step, or return its arguments with a closure that does."""
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
         if not callable(closure):
-            if not self._has_stepped:
-                self._missing_gradients = MissingGradients(optimizer, self._stepping.values())
+            self._watch_missing_gradients()
             self._project_gradients_(self._stepping)
             return None
         wrapped = self._projecting(closure)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
+
+    def _watch_missing_gradients(self) -> None:
+        if not self._has_stepped:
+            self._missing_gradients = MissingGradients(self.optimizer, self._stepping.values())
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for options, segments in self._stepping.items():
@@ -266,7 +273,7 @@ class Attachment:
     def _reduce(self, protocol: int) -> tuple[Any, ...]:
         names = [None if name is UNKNOWN else name for name in self.partition.names(self.optimizer.param_groups)]
         choice = self.partition.options, Shipped(self.partition.where), names
-        return _restored, (type(self.optimizer), self.optimizer.__getstate__(), *choice)
+        return _restored, (type(self), type(self.optimizer), self.optimizer.__getstate__(), *choice)
 
 
 class Shipped:
@@ -302,7 +309,12 @@ def attachment_of(optimizer: Optimizer) -> Attachment | None:
 
 
 def _restored(
-    optimizer_class: type[Optimizer], state: dict[str, Any], options: Options, where: Shipped, names: list[str | None]
+    attachment_class: type[Attachment],
+    optimizer_class: type[Optimizer],
+    state: dict[str, Any],
+    options: Options,
+    where: Shipped,
+    names: list[str | None],
 ) -> Optimizer:
     """A copied or unpickled optimizer, with ⊥Grad attached as before."""
     optimizer = optimizer_class.__new__(optimizer_class)
@@ -310,7 +322,7 @@ def _restored(
     if attachment_of(optimizer) is None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         named = [(name, p) for name, p in zip(names, parameters, strict=True) if name is not None]
-        Attachment(optimizer, Partition(options, where.where, named))
+        attachment_class(optimizer, Partition(options, where.where, named))
     return optimizer
 
 

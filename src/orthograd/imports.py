@@ -1,9 +1,10 @@
-"""Lazy imports of public names, and errors for optional packages that are missing."""
+"""Lazy imports of public names, and optional packages: whether Triton is there, errors where another is missing."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -55,3 +56,16 @@ def require(*modules: str, extra: str = "lab") -> None:
 def advised(words: object, extra: str = "lab") -> str:
     """A message about a missing package, with the command that installs it added if it has none."""
     return f"{words}" if "pip install" in f"{words}" else f"{words}; in a clone of orthograd: pip install '.[{extra}]'"
+
+
+OLDEST_TRITON = (3, 5)
+
+
+@cache
+def has_triton() -> bool:
+    """True if Triton is installed in a version that compiles the kernels."""
+    try:
+        import triton
+    except ImportError:
+        return False
+    return tuple(map(int, triton.__version__.split(".")[:2])) >= OLDEST_TRITON

@@ -56,6 +56,7 @@ class Partition:
     def forget(self) -> None:
         """Drop the cache: the next call of `segments` looks at every parameter again."""
         self._signature: Any = None
+        self._choice_can_change = True  # for the same parameters: one is lazy, or `where` may look at anything
         self._segments: dict[Options, Segments] = {}
         self._choices: dict[Hashable, Options | None] = {}
 
@@ -63,19 +64,20 @@ class Partition:
         """The parameters to project, recomputed only if a group or one of its parameters changed."""
         groups = list(groups)
         members = [parameter for group in groups for parameter in group["params"]]
-        # The type of a lazy parameter changes when it is initialized. Compared at every step, so it must be cheap.
-        signature = (
-            [(len(group["params"]), repr(group.get("orthogonal"))) for group in groups],
-            list(map(id, members)),
-            list(map(type, members)),
-            [parameter.requires_grad for parameter in members],
-        )
-        if signature != self._signature:
+        if self._signed(groups, members) != self._signature:
             self._segments, self._choices = self._divided(groups), {}
             for replaced in {id(parameter) for parameter in self._members} - {id(parameter) for parameter in members}:
                 self._named.pop(replaced, None)
-            self._signature, self._members = signature, members  # kept alive, so that ids stay valid
+            self._choice_can_change = self.where is not None or any(map(is_lazy, members))
+            self._members = members  # kept alive, so that ids stay valid
+            self._signature = self._signed(groups, members)
         return self._segments
+
+    def _signed(self, groups: list[dict[str, Any]], members: list[Tensor]) -> Any:
+        """What the segments depend on. Compared at every step, so it must be cheap."""
+        options = [(len(group["params"]), repr(group.get("orthogonal"))) for group in groups]
+        kinds = [(type(p), p.requires_grad) for p in members] if self._choice_can_change else None
+        return options, list(map(id, members)), kinds
 
     def choice(self, parameter: Tensor, groups: list[dict[str, Any]]) -> Options | None:
         """The options of one parameter; None if ⊥Grad leaves it alone. Cheaper than `segments` for many parameters."""

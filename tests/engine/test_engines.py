@@ -47,7 +47,7 @@ def tolerance(dtype):
 @pytest.mark.parametrize("renormalize", [True, False])
 @pytest.mark.parametrize("rows", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_engine_agrees_with_the_reference(name, dtype, renormalize, rows):
-    shapes = [(7, 5), (64, 3, 3, 3), (3, 2000), (40, 129), (2, 1), (0, 3)]
+    shapes = [(7, 5), (24, 3, 3, 3), (3, 2000), (10, 129), (2, 1), (0, 3)]
     pairs = [Pair(*(torch.randn(shape).to(dtype) for _ in range(2))) for shape in shapes]
     expected = [orthogonal_gradient(*pair, renormalize=renormalize, rows=rows) for pair in pairs]
     engine(name, renormalize=renormalize, rows=rows).project_([[pair] for pair in pairs])
@@ -69,7 +69,7 @@ def test_tensors_of_a_segment_count_as_one_vector(name, sizes):
 @pytest.mark.parametrize("angle", [1e-6, 1e-3, 0.3, 1.3, 1.5, math.pi - 1e-6])
 @pytest.mark.parametrize("size", [1_000, 100_000])
 def test_result_is_orthogonal_and_keeps_its_length_at_any_angle(name, angle, size):
-    gradient, weight = at_angle(angle, size)
+    gradient, weight = at_angle(angle, min(size, 20_000) if name == "triton" else size)  # the interpreter is slow
     before = gradient.double().norm()
     engine(name).project_([[Pair(gradient, weight)]])
     assert cosine(gradient, weight) < 1e-6
@@ -233,9 +233,9 @@ def elsewhere(tensor: torch.Tensor, offset: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("rows", [False, True])
 def test_gradients_that_lie_elsewhere_at_each_step_need_no_new_plan(monkeypatch, rows):
     projector = Projector(engine="triton", rows=rows)
-    weights = [torch.randn(7, 5), torch.randn(3, 40), torch.randn(64, 1, 2)]
+    weights = [torch.randn(7, 5), torch.randn(3, 40), torch.randn(8, 1, 2)]
     planned, kept = counted_plans(projector, monkeypatch), []
-    for _ in range(4):
+    for _ in range(3):
         gradients = [elsewhere(weight) for weight in weights]
         kept.append(gradients)  # so that no address comes again
         expected = [orthogonal_gradient(g, w, rows=rows) for g, w in zip(gradients, weights, strict=True)]
@@ -290,7 +290,7 @@ def test_a_ratio_beyond_float32_is_no_trouble(name, is_strided, gradient_scale, 
 
 
 @each_engine
-@pytest.mark.parametrize("tiny", [1e-3, 1e-8, 1e-12, 1e-18, 1e-30])
+@pytest.mark.parametrize("tiny", [1e-3, 1e-12, 1e-30])
 def test_a_beginning_that_is_no_sample_of_the_rest_does_no_harm(name, tiny):
     generator = torch.Generator().manual_seed(0)
     gradient, weight = (torch.randn(20_000, generator=generator) for _ in range(2))

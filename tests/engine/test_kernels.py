@@ -14,29 +14,33 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from orthograd.engine import kernels
-from orthograd.lab.gpu import step_triton
+from orthograd.engine import kernels, step_kernels
 
 finish = {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "LARGEST": 3.4e38}
 for dtype in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
     walk = {"TYPES": (dtype, dtype), "ALIGNED": True, "BLOCK": 1024}
-    step = {**finish, **walk, "TYPES": (dtype, tl.float32), "SLOTS": 256}
+    step = {**finish, **walk, "TYPES": (dtype, tl.float32), "SLOTS": 256, "RANDOM": False}
+    momentum = {**step, "RULE": "momentum"}
+    half = {**step, "TYPES": (dtype, tl.bfloat16), "COPY_TYPE": None, "READS_RATE": False, "RANDOM": True}
     for name, constants in [
         ("moments_kernel", walk),
         ("merge_kernel", {"SLOTS": 256}),
         ("apply_kernel", {**finish, **walk, "SLOTS": 256}),
         ("rows_kernel", {**finish, **walk}),
-        ("step_kernel", {**step, "MEASURES": True, "PROJECTS": True, "COPY_TYPE": tl.bfloat16, "READS_RATE": True}),
-        ("step_kernel", {**step, "MEASURES": False, "PROJECTS": True, "COPY_TYPE": None, "READS_RATE": True}),
-        ("step_kernel", {**step, "MEASURES": False, "PROJECTS": False, "COPY_TYPE": None, "READS_RATE": False}),
+        ("sgd_kernel", {**momentum, "MEASURES": True, "PROJECTS": True, "COPY_TYPE": tl.bfloat16, "READS_RATE": True}),
+        ("sgd_kernel", {**momentum, "MEASURES": False, "PROJECTS": False, "COPY_TYPE": None, "READS_RATE": False}),
+        ("sgd_kernel", {**half, "MEASURES": False, "PROJECTS": True, "RULE": "plain"}),
+        ("sgd_kernel", {**half, "MEASURES": True, "PROJECTS": True, "RULE": "nesterov"}),
+        ("adamw_kernel", {**half, "MEASURES": True, "PROJECTS": True, "RULE": "adamw"}),
         ("measuring_kernel", {"RENORMALIZE": True, "ROUNDING": 2.0**-24, "BLOCK": 512, "SLOTS": 256}),
     ]:
-        kernel = getattr(step_triton if hasattr(step_triton, name) else kernels, name)
-        types = dict.fromkeys(("directory", "owners", "ends", "counter"), "*i64")
-        types |= dict.fromkeys(("tensors", "measured", "length", "chunk"), "i32")
+        kernel = getattr(step_kernels if hasattr(step_kernels, name) else kernels, name)
+        types = dict.fromkeys(("directory", "schedule", "ends", "counter"), "*i64")
+        types |= dict.fromkeys(("tensors", "length", "chunk"), "i32")
         types |= dict.fromkeys(("correction", "table", "out"), "*fp64")
         types |= {"gradient": f"*{dtype}", "weight": "*fp32"}
-        types |= dict.fromkeys(("rate", "inertia", "decay"), "fp32")
+        numbers = "rate inertia decay beta1 rest1 log1 beta2 rest2 log2 epsilon"
+        types |= dict.fromkeys(numbers.split(), "fp32")
         if constants.get("READS_RATE"):
             types["rate"] = "*fp32"
         signature = {argument: types.get(argument, "constexpr") for argument in kernel.arg_names}

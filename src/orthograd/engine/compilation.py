@@ -1,4 +1,4 @@
-"""Triton availability, kernels compiled ahead, and CUDA graph capture."""
+"""Triton kernels compiled ahead, and CUDA graph capture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -48,19 +47,6 @@ def _load(kernel: Any) -> None:
         kernel = kernel.result()
     if kernel is not None:
         _ = kernel.run
-
-
-OLDEST = (3, 5)
-
-
-@cache
-def has_triton() -> bool:
-    """True if Triton is installed in a version that compiles the kernels."""
-    try:
-        import triton
-    except ImportError:
-        return False
-    return tuple(map(int, triton.__version__.split(".")[:2])) >= OLDEST
 
 
 def is_capturing() -> bool:

@@ -212,7 +212,7 @@ def is_aligned(column: Any, *addresses: int) -> bool:
 
 
 class Launch:
-    """A kernel with all arguments bound, except the tables between the first and the last ones.
+    """A kernel with all arguments bound, except those between the first and the last ones.
 
     Triton inspects every argument of every launch, which takes much of a small network's step. The types of the
     arguments never change here, so the compiled kernel is kept and called directly.
@@ -228,9 +228,9 @@ class Launch:
         launch.first = first
         return launch
 
-    def __call__(self, *tables: Tensor) -> None:
+    def __call__(self, *between: Tensor | float) -> None:
         """Launch on the current stream."""
-        arguments = (*self.first, *tables, *self.last)
+        arguments = (*self.first, *between, *self.last)
         if self._direct is not None:
             self._direct(*arguments)
             return

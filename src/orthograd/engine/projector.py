@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..imports import has_triton
 from ..projection import as_real, orthogonal_gradient, rounding_of
-from .compilation import has_triton, is_capturing
+from .compilation import is_capturing
 from .cpu import CpuPlan
 from .dense import DensePlan, DenseRowsPlan
 from .plan import Pair, Plan, Segment
@@ -96,14 +97,14 @@ class Projector:
             return
         lengths = list(map(len, segments))
         gradients, weights = columns()
-        addresses = _addresses(gradients, weights, lengths)
+        addresses = addresses_of(gradients, weights, lengths)
         if plans := self._known(addresses) or self._moved(addresses, gradients):
             self._run(plans)
             return
         plans = self._project_anew_(pairs := ready())
         if plans and _is_repeatable(plans, pairs):
             gradients, weights = columns()  # ready() may have replaced gradients
-            addresses = _addresses(gradients, weights, lengths)
+            addresses = addresses_of(gradients, weights, lengths)
             if addresses is not None:
                 self._remember(Known(addresses, _dtypes(gradients), plans))
 
@@ -122,7 +123,7 @@ class Projector:
         if addresses is None or not self._remembered or is_capturing():
             return None
         last, dtypes, plans = self._remembered[-1]
-        if last[1:] != addresses[1:] or dtypes != _dtypes(gradients) or not all(map(_is_plain, gradients)):
+        if last[1:] != addresses[1:] or dtypes != _dtypes(gradients) or not all(map(is_plain, gradients)):
             return None
         moves = dict(zip(last.gradients, addresses.gradients, strict=True))
         if [moves[old] for old in last.gradients] != addresses.gradients:  # some shared an address, as empty tensors do
@@ -233,19 +234,19 @@ def _is_repeatable(plans: Sequence[Plan], segments: Sequence[Segment]) -> bool:
     # record an event for freed pinned memory inside the capture, and fail on it later.
     if is_capturing():
         return False
-    return all(_is_plain(g) for pairs in segments for g, _ in pairs) and all(plan.holds_addresses for plan in plans)
+    return all(is_plain(g) for pairs in segments for g, _ in pairs) and all(plan.holds_addresses for plan in plans)
 
 
 def _dtypes(gradients: Sequence[Tensor | None]) -> list[torch.dtype]:
     return [gradient.dtype for gradient in gradients if gradient is not None]
 
 
-def _is_plain(gradient: Tensor | None) -> bool:
+def is_plain(gradient: Tensor | None) -> bool:
     """True if the address identifies the data: no DTensor, no lazy negation or conjugation."""
     return gradient is None or (type(gradient) is Tensor and not gradient.is_complex() and not gradient.is_neg())
 
 
-def _addresses(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:
+def addresses_of(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:
     """The key of a memory layout on a CUDA device; None for tensors without an address.
 
     Computed at every step, where it is most of the host's work: so it holds only what can change between steps, and

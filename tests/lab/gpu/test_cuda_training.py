@@ -137,7 +137,7 @@ def test_weights_in_bfloat16_learn_much_the_same(optimizer, rate):
 def test_gradients_measured_in_the_backward_pass_give_the_same_bits_as_in_the_step(name, monkeypatch):
     config = dataclasses.replace(ON_GPU, model="resnet18", epochs=2, method="orthograd", precision=name)
     beside, losses = results(config)
-    monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", 2**63)
+    monkeypatch.setattr("orthograd.lab.gpu.backward_statistics.LARGE", 2**63)
     in_step, same_losses = results(config)
     assert torch.equal(beside, in_step)
     assert losses == same_losses

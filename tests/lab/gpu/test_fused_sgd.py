@@ -13,9 +13,15 @@ from orthograd.lab.gpu.fused_sgd import FusedSGD
 from orthograd.options import Options
 from orthograd.projection import orthogonal_gradient
 
-StepColumn = pytest.importorskip("orthograd.lab.gpu.step_triton", exc_type=ImportError).StepColumn
+StepColumn = pytest.importorskip("orthograd.engine.step_kernels", exc_type=ImportError).StepColumn
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SHAPES = [(5, 3, 3, 3), (17,), (40, 30), (1,), (9000,), (2, 4, 1, 1)]
+SHAPES = [(5, 3, 3, 3), (17,), (40, 30), (1,), (1300,), (2, 4, 1, 1)]
+
+
+@pytest.fixture(autouse=True)
+def _several_chunks(monkeypatch):
+    """Small tensors have several chunks, as large ones do: the interpreter is slow."""
+    monkeypatch.setattr("orthograd.engine.step_plan.SMALLEST_CHUNK", 512)
 
 
 def parameters(seed=0):
@@ -46,7 +52,7 @@ def set_gradients(tensors, gradients, *, is_measured_early):
 @pytest.fixture(params=[False, True], ids=["measured by the step", "measured in the backward pass"])
 def is_measured_early(request, monkeypatch):
     """True if gradients of any size are measured in the backward pass."""
-    monkeypatch.setattr("orthograd.lab.gpu.step_plan.LARGE", 1)
+    monkeypatch.setattr("orthograd.lab.gpu.backward_statistics.LARGE", 1)
     return request.param
 
 
@@ -55,14 +61,16 @@ def assert_alike(result, wanted):
         torch.testing.assert_close(ours.detach().float(), theirs.detach().float(), rtol=2e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [None, Options(), Options(renormalize=False), Options(scalars=True)])
-@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("options", "decay"),
+    [(None, 0.0), (None, 0.1), (Options(), 0.0), (Options(renormalize=False), 0.1), (Options(scalars=True), 0.1)],
+)
 def test_steps_are_those_of_sgd_with_an_attachment(options, decay):
     ours, theirs = parameters(), parameters()
     fused, usual = FusedSGD(ours, 0.1, 0.9, decay, options=options), SGD(theirs, 0.1, 0.9, weight_decay=decay)
     if options:
         attach(usual, renormalize=options.renormalize, scalars=options.scalars)
-    for seed in range(4):
+    for seed in range(3):
         fill(ours, seed), fill(theirs, seed)
         fused.step(), usual.step()
         assert_alike(ours, theirs)
@@ -185,19 +193,19 @@ def test_what_is_nearly_parallel_keeps_its_digits(is_measured_early):
     assert (result - wanted).norm() <= (1e-2 if DEVICE == "cpu" else 1e-6) * wanted.norm()
 
 
-@pytest.mark.parametrize("tiny", [1e-3, 1e-8, 1e-12, 1e-18, 1e-30])
+@pytest.mark.parametrize("tiny", [1e-3, 1e-12, 1e-30])
 def test_a_beginning_that_is_no_sample_of_the_rest_does_no_harm(tiny, is_measured_early):
     generator = torch.Generator().manual_seed(0)
-    weight, gradient = (torch.randn(9000, generator=generator) for _ in range(2))
-    weight[:2000] *= tiny
+    weight, gradient = (torch.randn(1300, generator=generator) for _ in range(2))
+    weight[:500] *= tiny
     assert_projected(0.05 * weight, 1e-3 * gradient, is_measured_early=is_measured_early)
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e-22, 1e-10, 1e10, 1e18])
+@pytest.mark.parametrize("size", [1e-30, 1e-22, 1e18])
 @pytest.mark.parametrize("of_weight", [False, True])
 def test_what_float32_cannot_square_is_projected(size, of_weight, is_measured_early):
     generator = torch.Generator().manual_seed(0)
-    weight, gradient = (torch.randn(9000, generator=generator) for _ in range(2))
+    weight, gradient = (torch.randn(1300, generator=generator) for _ in range(2))
     gradient += weight
     weight, gradient = (size * weight, gradient) if of_weight else (weight, size * gradient)
     assert_projected(weight, gradient, is_measured_early=is_measured_early)
@@ -246,8 +254,8 @@ def test_a_plan_that_is_used_again_steps_as_a_new_one(where):
         plans.add(id(fused._last[1]))
     assert_alike(ours, theirs)
     assert len(plans) == 1
-    for (_, memory), launch in zip(fused._last[1]._memory, fused._last[1]._launches, strict=True):
-        rows = StepColumn(*memory[: len(StepColumn._fields) * launch.first[2]].split(launch.first[2]))
+    for part in fused._last[1]._parts:
+        rows = StepColumn(*part.there[: len(StepColumn._fields) * part.columns].split(part.columns))
         counters = torch.cat([rows.measured, rows.is_ready, rows.stepped])
         assert not counters.any(), "thread blocks would not be awaited the next time"
 

@@ -1,6 +1,7 @@
 """SGD and ⊥Grad in one step, for training that is bound by GPU memory bandwidth.
 
-⊥Grad by `attach` works with any optimizer, and so writes the projected gradients to memory. The fused step does not.
+The step is that of `orthograd.optim.SGD`. Added here for training in CUDA graphs: weights with copies in lower
+precision, and gradients that are measured during the backward pass.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from ...engine.compilation import has_triton, is_capturing
+from ...engine.compilation import is_capturing
 from ...engine.dense import flattened
+from ...imports import has_triton
 from ...options import Options
 from ...partition import Partition, Where
 
 if TYPE_CHECKING:
-    from .step_plan import BackwardStatistics, Stepped, StepPlan
+    from ...engine.step_plan import Stepped, StepPlan
+    from .backward_statistics import BackwardStatistics
 
 
 class FusedSGD(SGD):
@@ -71,42 +74,49 @@ class FusedSGD(SGD):
         if self._statistics:
             self._statistics.join()
         if tensors:
-            self._plan_for(tensors, group["lr"], group["momentum"], group["weight_decay"]).step_()
+            self._plan_for(tensors, group["lr"]).step_((group["lr"], group["momentum"], group["weight_decay"]))
         return loss
 
     def _measured_in_backward(self, projected: Iterable[Tensor]) -> BackwardStatistics:
-        from .step_plan import BackwardStatistics  # imports Triton, which is slow to import and may be missing
+        from .backward_statistics import (
+            BackwardStatistics,
+        )  # imports Triton, which is slow to import and may be missing
 
         leaves = {parameter: self._copies.get(parameter, parameter) for parameter in projected}
         return BackwardStatistics(leaves, renormalize=self._options is None or self._options.renormalize)
 
     def _stepped(self, parameter: Tensor) -> Stepped | None:
         """A parameter with its gradient, momentum and copy in the same memory order; None without a gradient."""
-        from .step_plan import Stepped
+        from ...engine.step_plan import Stepped
 
         copy, state = self._copies.get(parameter), self.state[parameter]
         gradient = (parameter if copy is None else copy).grad
         if gradient is None:
             return None
-        is_projected = id(parameter) in self._projected
         correction = self._statistics.correction_of(parameter, gradient) if self._statistics else None
         if flattened(gradient, parameter) is None:
             gradient = torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
         if state.get("momentum_buffer") is None:  # None before the first step, as in torch
             state["momentum_buffer"] = torch.zeros_like(parameter)
-        return Stepped(gradient, parameter, state["momentum_buffer"], copy, is_projected, correction)
+        return Stepped(
+            gradient,
+            parameter,
+            state["momentum_buffer"],
+            copy=copy,
+            correction=correction,
+            is_projected=id(parameter) in self._projected,
+        )
 
-    def _plan_for(self, tensors: list[Stepped], rate: float | Tensor, momentum: float, decay: float) -> StepPlan:
+    def _plan_for(self, tensors: list[Stepped], rate: float | Tensor) -> StepPlan:
         """The last plan if all addresses are the same; during a capture a new one, kept for the graph's replays."""
-        from .step_plan import StepPlan
+        from ...engine.step_plan import Rule, StepPlan
 
-        is_captured = is_capturing()
-        places = [tensor.data_ptr() for each in tensors for tensor in each[:4] if tensor is not None]
-        key = places, rate.data_ptr() if isinstance(rate, Tensor) else rate, momentum, decay
+        is_captured, reads_rate = is_capturing(), isinstance(rate, Tensor)
+        key = reads_rate, [tensor.data_ptr() for each in tensors for tensor in each.in_memory]
         if self._last is not None and self._last[0] == key and not is_captured:
             return self._last[1]
-        renormalize = self._options is None or self._options.renormalize
-        plan = StepPlan(tensors, rate=rate, momentum=momentum, decay=decay, renormalize=renormalize)
+        rule = Rule("momentum", renormalize=self._options is None or self._options.renormalize)
+        plan = StepPlan(tensors, rule, reads_rate=reads_rate)
         if is_captured:
             self._captured.append(plan)
         else:

@@ -12,11 +12,11 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from .attachment import Attachment, attachment_of
-from .optimizer import _innermost, attach
-from .options import Options
-from .partition import Where, checked
-from .update import is_measuring
+from ..attachment import Attachment, attachment_of
+from ..optimizer import _innermost, attach
+from ..options import Options
+from ..partition import Where, checked
+from ..update import is_measuring
 
 
 class Scope:

@@ -1,0 +1,216 @@
+"""Launches of an optimizer's step with ⊥Grad on one CUDA device. The kernels are in `step_kernels.py`."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..projection import rounding_of
+from .launch import (
+    SLOTS,
+    TYPES,
+    Launch,
+    division,
+    in_pinned_memory,
+    is_aligned,
+    is_eligible,
+    on_its_device,
+    row_by_row,
+)
+from .plan import Pair
+from .step_kernels import StepColumn, adamw_kernel, sgd_kernel
+
+# Fastest of those tried on an H200 (`benchmarks/fused_step.py`); smaller than where gradients are only projected.
+BLOCK, SMALLEST_CHUNK = 512, 4096
+WINDOW = 1 << 20
+"""Elements that are measured before the first of them are stepped. No size has been tried on a GPU yet: two windows of
+float32 are 17 MB, and the cache of an H200 is 50 MB."""
+KERNELS = {"plain": sgd_kernel, "momentum": sgd_kernel, "nesterov": sgd_kernel, "adamw": adamw_kernel}
+Pace = tuple[float | Tensor, ...]
+"""The arguments of a kernel that may differ from step to step, the learning rate first."""
+
+
+def chunks_of(weight: Tensor) -> tuple[int, int]:
+    """Elements per chunk of a weight and its gradient, and the number of chunks."""
+    return division(weight.numel(), SMALLEST_CHUNK)
+
+
+class Stepped(NamedTuple):
+    """A weight with its gradient and its optimizer's state, in the weight's dtype; ``copy`` is the weight in another.
+
+    ``steps`` counts earlier steps, in float32. ``number`` is that of the parameter in its optimizer. The ``correction``
+    of its projection may be known before the step: see `orthograd.lab.gpu.backward_statistics`.
+    """
+
+    gradient: Tensor
+    weight: Tensor
+    momentum: Tensor | None = None
+    square: Tensor | None = None
+    steps: Tensor | None = None
+    copy: Tensor | None = None
+    correction: Tensor | None = None
+    is_projected: bool = False
+    number: int = 0
+
+    @property
+    def is_measured(self) -> bool:
+        """True if the step has to compute the correction."""
+        return self.is_projected and self.correction is None
+
+    @property
+    def in_memory(self) -> list[Tensor]:
+        """The tensors that the step reads or writes."""
+        return [tensor for tensor in self[:7] if tensor is not None]
+
+    def check(self) -> None:
+        """Raise for what the kernels cannot walk through."""
+        order = [self.gradient, *(each for each in (self.momentum, self.square, self.copy) if each is not None)]
+        states = [each for each in (self.momentum, self.square) if each is not None]
+        is_known = self.weight.dtype in (torch.float32, torch.bfloat16)
+        if not is_known or any(each.dtype != self.weight.dtype for each in states):
+            raise ValueError("expected float32 or bfloat16 weights, and their state in the same dtype")
+        if not all(is_eligible(Pair(each, self.weight), rows=False) for each in order):
+            raise ValueError("expected gradient, state and copy in the memory order of their weight")
+
+
+class Rule(NamedTuple):
+    """How weights change: by "plain" SGD, "momentum", "nesterov" or "adamw"; ``is_random``: stochastic rounding."""
+
+    name: str
+    is_random: bool = False
+    renormalize: bool = True
+
+
+class StepPlan:
+    """A step for some tensors. It holds their addresses: valid while they stay in place; see `moved`.
+
+    One launch per dtype of gradients, weights and copies. Gradients and weights are read once to measure them, if they
+    are projected and their corrections unknown, and once more to step. The first read is all that ⊥Grad adds, and may
+    leave them in the cache. A separate ⊥Grad would read them twice and write gradients, and the optimizer would read
+    both again.
+    """
+
+    def __init__(self, tensors: Sequence[Stepped], rule: Rule, *, reads_rate: bool = False):
+        launches: dict[Any, list[Stepped]] = defaultdict(list)
+        for each in tensors:
+            each.check()
+            launches[each.gradient.dtype, each.weight.dtype, None if each.copy is None else each.copy.dtype].append(
+                each
+            )
+        self._device = tensors[0].weight.device
+        # Not the gradients: they would stay in memory after `zero_grad`.
+        self._kept = [tensor for each in tensors for tensor in each[1:7]]
+        made = (_Part.of(dtypes, own, rule, reads_rate) for dtypes, own in launches.items())
+        self._parts = [part for part in made if part is not None]
+
+    def step_(self, pace: Pace) -> None:
+        """Update states, weights and copies in place; gradients stay unchanged."""
+        with on_its_device(self._device):
+            for part in self._parts:
+                part.launch(*pace)
+
+    def moved(self, addresses: Mapping[int, int]) -> StepPlan | None:
+        """The plan for gradients at other addresses, by their old ones; None if the plan must be made anew."""
+        parts = [part.moved(addresses) for part in self._parts]
+        if None in parts:
+            return None
+        plan = copy.copy(self)
+        plan._parts = [part for part in parts if part is not None]
+        return plan
+
+
+class _Part(NamedTuple):
+    """The launch for tensors of the same dtypes, its directory on the host and on the device, and other memory."""
+
+    launch: Launch
+    columns: int
+    host: Tensor
+    there: Tensor
+    table: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        dtypes: tuple[torch.dtype, torch.dtype, torch.dtype | None],
+        tensors: Sequence[Stepped],
+        rule: Rule,
+        reads_rate: bool,
+    ) -> _Part | None:
+        """The launch; None if all tensors are empty."""
+        device = tensors[0].weight.device
+        divided = [chunks_of(each.weight) for each in tensors]
+        slots = sum(count for each, (_, count) in zip(tensors, divided, strict=True) if each.is_measured)
+        table = torch.empty(len(tensors) + slots, 3, dtype=torch.float64, device=device)
+        columns, slot = [], len(tensors)  # the first rows of the table are the corrections
+        for own, each, division_ in zip(table, tensors, divided, strict=False):
+            columns.append(_column(each, division_, slot, own))
+            slot = columns[-1].end_slot if each.is_measured else slot
+        schedule = list(_schedule(tensors, divided))
+        if not schedule:
+            return None
+        numbers = row_by_row(columns)
+        host, there = in_pinned_memory(numbers + schedule, device)
+        places = there.split([len(numbers), len(schedule)])
+        are_aligned = all(is_aligned(c, c.gradient, c.weight, c.momentum, c.square, c.copy) for c in columns)
+        gradient_type, weight_type, copy_type = dtypes
+        last = (
+            slots > 0,
+            any(each.is_projected for each in tensors),
+            *(rule.renormalize, rounding_of(gradient_type), torch.finfo(torch.float32).max),
+            *((TYPES[gradient_type], TYPES[weight_type]), are_aligned, BLOCK, SLOTS),
+            *(None if copy_type is None else TYPES[copy_type], reads_rate, rule.is_random, rule.name),
+        )
+        launch = Launch(KERNELS[rule.name], len(schedule), (*places, len(columns), table), last)
+        return cls(launch, len(columns), host, there, table)
+
+    def moved(self, addresses: Mapping[int, int]) -> _Part | None:
+        """See `StepPlan.moved`. Only the directory is copied to the device."""
+        old = self.host[: self.columns].tolist()
+        new = [addresses[address] for address in old]
+        if any(address % 16 for address in (*old, *new)):
+            return None
+        host = torch.empty_like(self.host, pin_memory=self.host.is_pinned())
+        host.copy_(self.host)
+        host[: self.columns] = torch.tensor(new, dtype=torch.int64)
+        there = host.to(self.there.device, non_blocking=True)
+        places = there.split([len(part) for part in self.launch.first[:2]])
+        return self._replace(host=host, there=there, launch=self.launch.with_first(*places, *self.launch.first[2:]))
+
+
+def _column(tensor: Stepped, division_: tuple[int, int], slot: int, own: Tensor) -> StepColumn:
+    """The directory entry of a tensor, whose correction is kept in ``own`` unless it is known."""
+    gradient, weight, momentum, square, steps, copy_ = (0 if one is None else one.data_ptr() for one in tensor[:6])
+    correction = (own if tensor.correction is None else tensor.correction).data_ptr() * tensor.is_projected
+    chunk, count = division_
+    return StepColumn(
+        *(gradient, weight, tensor.weight.numel(), chunk, slot, slot + count * tensor.is_measured, count),
+        *(tensor.number, momentum, square, steps, copy_, correction),
+    )
+
+
+def _schedule(tensors: Sequence[Stepped], divided: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """What each thread block does. A window of tensors is measured while those of the window before it are stepped."""
+    starts, size = [0], 0
+    for index, each in enumerate(tensors):
+        size += each.weight.numel()
+        if size > WINDOW:
+            starts.append(index + 1)
+            size = 0
+    windows = [range(*ends) for ends in pairwise([*starts, len(tensors)])]
+    for window, before in zip([*windows, ()], [(), *windows], strict=True):
+        for index in window:
+            if tensors[index].is_measured:
+                yield from (entry(index, part, is_stepped=False) for part in range(divided[index][1]))
+        for index in before:
+            yield from (entry(index, part, is_stepped=True) for part in range(divided[index][1]))
+
+
+def entry(index: int, part: int, *, is_stepped: bool) -> int:
+    """One number for a thread block: the column of its tensor, its chunk, and if it is stepped or measured."""
+    return part << 32 | index << 1 | is_stepped

@@ -1,0 +1,210 @@
+"""Plans of a fused step, reused while tensors stay in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.nn import Parameter
+
+from ..engine.compilation import is_capturing
+from ..engine.dense import flattened
+from ..engine.projector import Addresses, addresses_of, is_plain
+from ..imports import has_triton
+from ..options import Options
+from ..partition import Segments
+
+if TYPE_CHECKING:
+    from ..engine.step_plan import Pace, Stepped, StepPlan
+    from .fused import FusedOptimizer
+
+Chosen = dict[Options, Segments]
+
+
+class Known(NamedTuple):
+    """Holds what plans were made for, and a plan for each parameter group that has gradients, by its index.
+
+    ``addresses`` is None if gradients were copied, to have the memory order of their weights: these are ``copies``.
+    """
+
+    chosen: Chosen
+    settings: list[Any]
+    addresses: Addresses | None
+    dtypes: list[torch.dtype]
+    states: list[int]
+    plans: dict[int, StepPlan]
+    copies: list[Tensor]
+
+
+class FusedPlans:
+    """Takes fused steps, and remembers the last plans. They are made anew if anything but gradients has moved."""
+
+    def __init__(self) -> None:
+        self._last: Known | None = None
+        self._captured: list[Known] = []
+
+    def step_(self, optimizer: FusedOptimizer, chosen: Chosen, engine: str) -> bool:
+        """Take a step; return False, with nothing done, if the kernels do not serve these tensors or settings."""
+        groups = optimizer.param_groups
+        members = [parameter for group in groups for parameter in group["params"]]
+        gradients = [parameter.grad for parameter in members]
+        known = self._repeated(optimizer, chosen, members, gradients)
+        if known is None:
+            if not _serves(optimizer, chosen, engine, members, gradients):
+                return False
+            known = self._made(optimizer, chosen, members, gradients)
+        for index, plan in known.plans.items():
+            plan.step_(_pace(optimizer, groups[index]))
+        for parameter, gradient in zip(members, gradients, strict=True):
+            if gradient is not None:
+                increment_version(parameter)  # a backward pass that needs the old weight raises, as after torch's step
+        return True
+
+    def _repeated(
+        self, optimizer: FusedOptimizer, chosen: Chosen, members: list[Tensor], gradients: list[Tensor | None]
+    ) -> Known | None:
+        """The last plans, updated for gradients that have moved; None if anything else has changed."""
+        last = self._last
+        if last is None or last.addresses is None or is_capturing() or last.chosen is not chosen:
+            return None
+        if last.settings != _settings(optimizer) or last.states != _state_addresses(optimizer):
+            return None
+        addresses = addresses_of(gradients, members, [])
+        if addresses == last.addresses:
+            return last
+        if addresses is None or addresses[1:] != last.addresses[1:] or last.dtypes != _dtypes(gradients):
+            return None
+        moves = dict(zip(last.addresses.gradients, addresses.gradients, strict=True))
+        if [moves[old] for old in last.addresses.gradients] != addresses.gradients or not all(map(is_plain, gradients)):
+            return None  # some shared an address, as empty tensors do
+        moved = {index: plan.moved(moves) for index, plan in last.plans.items()}
+        if None in moved.values():
+            return None
+        self._last = last._replace(addresses=addresses, plans=moved)  # type: ignore[arg-type]
+        return self._last
+
+    def _made(
+        self, optimizer: FusedOptimizer, chosen: Chosen, members: list[Tensor], gradients: list[Tensor | None]
+    ) -> Known:
+        from ..engine.step_plan import Rule, StepPlan  # imports Triton, which is slow to import and may be missing
+
+        options_of = {id(p): options for options, segments in chosen.items() for each in segments for p in each}
+        numbers = {id(p): number for number, p in enumerate(members)}
+        plans: dict[int, StepPlan] = {}
+        copies: list[Tensor] = []
+        for index, group in enumerate(optimizer.param_groups):
+            learning = [p for p in group["params"] if p.grad is not None]
+            renormalize = all(options_of[id(p)].renormalize for p in learning if id(p) in options_of)
+            rule = Rule(optimizer.rule_of(group) or "", optimizer.defaults["stochastic_rounding"], renormalize)
+            tensors = [_stepped(optimizer, p, rule.name, numbers[id(p)], id(p) in options_of) for p in learning]
+            copies += [each.gradient for each, p in zip(tensors, learning, strict=True) if each.gradient is not p.grad]
+            if tensors:
+                plans[index] = StepPlan(tensors, rule, reads_rate=_is_read(group["lr"]))
+        addresses = None if copies else addresses_of(gradients, members, [])
+        settings, states = _settings(optimizer), _state_addresses(optimizer)
+        known = Known(chosen, settings, addresses, _dtypes(gradients), states, plans, copies)
+        if is_capturing():
+            self._captured.append(known)  # the graph reads the memory of a plan at every replay
+        else:
+            self._last = known
+        return known
+
+
+def _stepped(optimizer: FusedOptimizer, parameter: Tensor, rule: str, number: int, is_projected: bool) -> Stepped:
+    """A parameter with its gradient and state, all in its memory order. The state is that of torch."""
+    from ..engine.step_plan import Stepped
+
+    state, weight, gradient = optimizer.state[parameter], parameter.detach(), parameter.grad
+    assert gradient is not None
+    has_master = optimizer.defaults["master_weights"] and weight.dtype != torch.float32
+    is_counted = rule == "adamw" or optimizer.defaults["stochastic_rounding"]
+    if is_counted:
+        state["step"] = state.get("step", torch.zeros(())).to(weight.device, torch.float32)
+    if has_master:
+        weight = state.setdefault("master_weight", weight.float())
+    names = () if rule == "plain" else optimizer.states
+    state.update({name: _in_order(state.get(name), weight) for name in names})
+    if flattened(gradient, weight) is None:
+        gradient = torch.empty_like(weight, dtype=gradient.dtype).copy_(gradient)
+    momentum, square = ([state[name] for name in names] + [None, None])[:2]
+    return Stepped(
+        gradient,
+        weight,
+        momentum,
+        square,
+        steps=state["step"] if is_counted else None,
+        copy=parameter.detach() if has_master else None,
+        is_projected=is_projected,
+        number=number,
+    )
+
+
+def _in_order(state: Tensor | None, weight: Tensor) -> Tensor:
+    """A tensor of state like its weight; zeros for none."""
+    if state is None:
+        return torch.zeros_like(weight)
+    if state.dtype == weight.dtype and state.device == weight.device and flattened(state, weight) is not None:
+        return state
+    return torch.empty_like(weight).copy_(state)
+
+
+def _serves(
+    optimizer: FusedOptimizer,
+    chosen: Chosen,
+    engine: str,
+    members: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
+) -> bool:
+    """True if the kernels can take this step; on a CPU, if they are interpreted and asked for by name."""
+    if not members or not has_triton():
+        return False
+    device = members[0].device
+    if device.type != "cuda" and not (engine == "triton" and os.environ.get("TRITON_INTERPRET") == "1"):
+        return False
+    for options in chosen:
+        if (options.granularity, options.project) != ("tensor", "gradient") or options.engine not in ("auto", "triton"):
+            return False
+    if any(optimizer.rule_of(group) is None or not _is_rate(group["lr"], device) for group in optimizer.param_groups):
+        return False
+    return all(_is_served(*pair, device) for pair in zip(members, gradients, strict=True))
+
+
+def _is_served(parameter: Tensor, gradient: Tensor | None, device: torch.device) -> bool:
+    if gradient is None:
+        return True
+    is_dense = type(parameter) in (Parameter, Tensor) and is_plain(gradient) and gradient.layout is torch.strided
+    is_known = parameter.dtype in (torch.float32, torch.bfloat16) and gradient.dtype in (torch.float32, torch.bfloat16)
+    return is_dense and is_known and parameter.device == gradient.device == device
+
+
+def _is_rate(rate: Any, device: torch.device) -> bool:
+    """True for a number, a tensor on the CPU, or one in float32 on the parameters' device."""
+    return not _is_read(rate) or (rate.device == device and rate.dtype == torch.float32)
+
+
+def _is_read(rate: Any) -> bool:
+    """True if the kernel reads the rate from memory."""
+    return isinstance(rate, Tensor) and rate.is_cuda
+
+
+def _pace(optimizer: FusedOptimizer, group: dict[str, Any]) -> Pace:
+    rate, *rest = optimizer.pace_of(group)
+    return rate if _is_read(rate) else float(rate), *rest
+
+
+def _settings(optimizer: FusedOptimizer) -> list[Any]:
+    """What decides which kernels take a step."""
+    return [(optimizer.rule_of(each), _is_read(each["lr"]), len(each["params"])) for each in optimizer.param_groups]
+
+
+def _state_addresses(optimizer: FusedOptimizer) -> list[int]:
+    values = [value for state in optimizer.state.values() for value in state.values()]
+    return [value.data_ptr() if isinstance(value, Tensor) else 0 for value in values]
+
+
+def _dtypes(gradients: Sequence[Tensor | None]) -> list[torch.dtype]:
+    return [gradient.dtype for gradient in gradients if gradient is not None]

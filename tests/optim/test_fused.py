@@ -1,0 +1,492 @@
+"""`orthograd.optim.SGD` and `AdamW` against `attach` on torch's; by Triton's interpreter on the CPU, or on a GPU."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+
+import orthograd
+from orthograd import attach
+from orthograd.optim import SGD, AdamW
+
+pytest.importorskip("orthograd.engine.step_kernels", exc_type=ImportError)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHAPES = [(5, 3, 3, 3), (17,), (40, 30), (1,), (1300,)]
+MOMENTUM = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+ADAMW = {"lr": 0.01, "weight_decay": 0.1}
+SETTINGS = [
+    (SGD, {"lr": 0.1}),
+    (SGD, {"lr": 0.1, "weight_decay": 0.1}),
+    (SGD, MOMENTUM),
+    (SGD, {**MOMENTUM, "nesterov": True}),
+    (AdamW, ADAMW),
+    (AdamW, {"lr": 0.01, "betas": (0.0, 0.99), "eps": 1e-3, "weight_decay": 0.0}),
+]
+BOTH = [(SGD, MOMENTUM), (AdamW, ADAMW)]
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:⊥Grad acts on no parameter")
+
+
+@pytest.fixture(autouse=True)
+def _several_chunks(monkeypatch):
+    """Small tensors have several chunks, as large ones do: the interpreter is slow."""
+    monkeypatch.setattr("orthograd.engine.step_plan.SMALLEST_CHUNK", 512)
+
+
+def parameters(seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    made = [torch.randn(shape, generator=generator).to(DEVICE, dtype) for shape in SHAPES]
+    made[0] = made[0].contiguous(memory_format=torch.channels_last)
+    return [torch.nn.Parameter(value) for value in made]
+
+
+def fill(tensors, seed):
+    """Random gradients at new addresses, in the memory order of their tensors."""
+    generator = torch.Generator().manual_seed(100 + seed)
+    for tensor in tensors:
+        noise = torch.randn(tensor.shape, generator=generator)
+        tensor.grad = torch.empty_like(tensor).copy_(noise)
+
+
+def fused(kind, tensors, **settings):
+    """An optimizer that must take fused steps: on a CPU they are interpreted."""
+    optimizer = kind(tensors, engine="triton", **settings)
+    optimizer.plain_step = lambda: pytest.fail("the step was not fused")
+    return optimizer
+
+
+def usual(kind, tensors, *, options=None, **settings):
+    """Torch's optimizer with ⊥Grad by `attach`."""
+    optimizer = kind.base(tensors, **settings)
+    attach(optimizer, **(options or {}))
+    return optimizer
+
+
+def take(optimizers, tensors, steps):
+    for seed in steps:
+        for each, own in zip(optimizers, tensors, strict=True):
+            fill(own, seed)
+            each.step()
+
+
+def assert_alike(result, wanted, tolerance=2e-6):
+    for ours, theirs in zip(result, wanted, strict=True):
+        torch.testing.assert_close(ours.detach().float(), theirs.detach().float(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("kind", "settings"), SETTINGS)
+def test_steps_and_states_are_those_of_torch_with_attach(kind, settings):
+    ours, theirs = parameters(), parameters()
+    optimizers = fused(kind, ours, **settings), usual(kind, theirs, **settings)
+    take(optimizers, (ours, theirs), range(3))
+    assert_alike(ours, theirs)
+    for own, other in zip(ours, theirs, strict=True):
+        states = [optimizer.state[p] for optimizer, p in zip(optimizers, (own, other), strict=True)]
+        assert list(states[0]) == list(states[1])
+        assert_alike((v.cpu() for v in states[0].values()), (v.cpu() for v in states[1].values()))
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+@pytest.mark.parametrize("options", [{"renormalize": False}, {"scalars": True}])
+def test_options_are_those_of_attach(kind, settings, options):
+    ours, theirs = parameters(), parameters()
+    take(
+        (fused(kind, ours, **settings, **options), usual(kind, theirs, options=options, **settings)),
+        (ours, theirs),
+        [0],
+    )
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_groups_differ_in_rate_and_in_orthograd(kind, settings):
+    def groups(tensors):
+        return [
+            {"params": tensors[:2], "lr": 0.003, "weight_decay": 0.0},
+            {"params": tensors[2:4], "orthogonal": False},
+            {"params": tensors[4:], "orthogonal": {"renormalize": False}},
+        ]
+
+    ours, theirs = parameters(), parameters()
+    optimizers = fused(kind, groups(ours), **settings), usual(kind, groups(theirs), **settings)
+    take(optimizers, (ours, theirs), range(2))
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_where_leaves_parameters_to_the_plain_step(kind, settings):
+    def is_matrix(name, parameter):
+        return parameter.ndim == 2
+
+    ours, theirs = parameters(), parameters()
+    optimizers = (
+        fused(kind, ours, where=is_matrix, **settings),
+        usual(kind, theirs, options={"where": is_matrix}, **settings),
+    )
+    take(optimizers, (ours, theirs), range(2))
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize("window", [1, 1000])
+def test_tensors_are_measured_in_windows(window, monkeypatch):
+    monkeypatch.setattr("orthograd.engine.step_plan.WINDOW", window)
+    ours, theirs = parameters(), parameters()
+    take((fused(SGD, ours, **MOMENTUM), usual(SGD, theirs, **MOMENTUM)), (ours, theirs), range(2))
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_bfloat16_weights_and_states_are_computed_in_float32(kind, settings):
+    ours, exact = parameters(dtype=torch.bfloat16), parameters(dtype=torch.bfloat16)
+    exact = [torch.nn.Parameter(each.detach().float()) for each in exact]
+    optimizers = fused(kind, ours, **settings), usual(kind, exact, **settings)
+    for optimizer, tensors in zip(optimizers, (ours, exact), strict=True):
+        fill(tensors, 0)
+        for tensor in tensors:  # the same gradients in both
+            tensor.grad = tensor.grad.bfloat16().to(tensor.dtype)
+        optimizer.step()
+    assert {each.dtype for each in ours} == {torch.bfloat16}
+    assert_alike(ours, exact, tolerance=2**-7)  # Triton's interpreter truncates
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_master_weights_are_exact_and_survive_a_checkpoint(kind, settings):
+    ours, exact = parameters(dtype=torch.bfloat16), parameters(dtype=torch.bfloat16)
+    exact = [torch.nn.Parameter(each.detach().float()) for each in exact]
+    optimizers = [fused(kind, ours, master_weights=True, **settings), usual(kind, exact, **settings)]
+    for seed in range(4):
+        for optimizer, tensors in zip(optimizers, (ours, exact), strict=True):
+            fill(tensors, seed)
+            for tensor in tensors:
+                tensor.grad = tensor.grad.bfloat16().to(tensor.dtype)
+            optimizer.step()
+        if seed == 1:
+            saved = deepcopy(optimizers[0].state_dict())
+            optimizers[0] = fused(kind, ours, master_weights=True, **settings)
+            optimizers[0].load_state_dict(saved)
+    masters = [optimizers[0].state[each]["master_weight"] for each in ours]
+    assert_alike(masters, exact)
+    for each, master in zip(ours, masters, strict=True):
+        torch.testing.assert_close(each.detach().float(), master, rtol=2**-7, atol=0)
+
+
+def test_stochastic_rounding_is_right_on_average_and_repeats():
+    def trained():
+        weight = torch.nn.Parameter(torch.ones(4000, dtype=torch.bfloat16, device=DEVICE))
+        optimizer = fused(SGD, [weight], lr=1.0, where=lambda name, p: False, stochastic_rounding=True)
+        for _ in range(4):
+            weight.grad = torch.full_like(weight, -(2.0**-10))  # an eighth of the distance between neighbours
+            optimizer.step()
+        return weight.detach().double()
+
+    first, second = trained(), trained()
+    assert torch.equal(first, second)
+    change = first.mean() - 1
+    # Each element goes up by 2⁻⁷ with probability 1/8 in each of four steps.
+    assert change == pytest.approx(4 * 2.0**-10, abs=5 * 2.0**-7 * (4 / 8 * 7 / 8 / 4000) ** 0.5)
+    plain = torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16, device=DEVICE))
+    optimizer = fused(SGD, [plain], lr=1.0, where=lambda name, p: False)
+    plain.grad = torch.full_like(plain, -(2.0**-10))
+    optimizer.step()
+    assert torch.equal(plain.detach(), torch.ones_like(plain))
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_stochastic_rounding_continues_from_a_checkpoint_bit_for_bit(kind, settings):
+    ours, theirs = (parameters(dtype=torch.bfloat16)[:3] for _ in range(2))
+    optimizers = [fused(kind, each, stochastic_rounding=True, **settings) for each in (ours, theirs)]
+    take(optimizers, (ours, theirs), range(2))
+    saved = deepcopy(optimizers[1].state_dict())
+    optimizers[1] = fused(kind, theirs, stochastic_rounding=True, **settings)
+    optimizers[1].load_state_dict(saved)
+    take(optimizers, (ours, theirs), range(2, 4))
+    assert all(map(torch.equal, ours, theirs))
+
+
+def test_values_that_are_not_finite_stay_so_when_rounded():
+    weight = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16, device=DEVICE))
+    optimizer = fused(SGD, [weight], lr=1.0, where=lambda name, p: False, stochastic_rounding=True)
+    weight.grad = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0], dtype=torch.bfloat16, device=DEVICE)
+    optimizer.step()
+    assert weight.tolist()[:2] == [-float("inf"), float("inf")]
+    assert weight.isnan().tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_checkpoints_go_to_torch_and_back(kind, settings):
+    ours, theirs = parameters(), parameters()
+    own, other = fused(kind, ours, **settings), usual(kind, theirs, **settings)
+    take((own, other), (ours, theirs), range(2))
+    states = deepcopy(own.state_dict()), deepcopy(other.state_dict())
+    fresh = fused(kind, ours, **settings), usual(kind, theirs, **settings)
+    for each, state in zip(fresh, reversed(states), strict=True):
+        each.load_state_dict(state)
+    take(fresh, (ours, theirs), range(2, 4))
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_elsewhere_the_steps_are_those_of_the_class_by_name(kind, settings):
+    ours, theirs = parameters(), parameters()
+    other = getattr(orthograd.optim, f"Ortho{kind.__name__}")
+    options = {"granularity": "row"}
+    take((kind(ours, **settings, **options), other(theirs, **settings, **options)), (ours, theirs), range(3))
+    assert all(map(torch.equal, ours, theirs))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+        (AdamW, {"amsgrad": True}),
+        (AdamW, {"weight_decay": torch.tensor(0.1)}),
+    ],
+)
+@pytest.mark.parametrize("project", ["gradient", "update"])
+def test_settings_without_a_kernel_take_the_steps_of_torch(kind, settings, project):
+    ours, theirs = parameters(), parameters()
+    optimizers = (
+        kind(ours, engine="triton", project=project, **settings),
+        usual(kind, theirs, options={"engine": "triton", "project": project}, **settings),
+    )
+    take(optimizers, (ours, theirs), range(2))
+    assert_alike(ours, theirs, tolerance=1e-6)
+
+
+def test_what_is_only_fused_says_so_elsewhere():
+    (weight,) = (torch.nn.Parameter(torch.ones(3, 2, dtype=torch.float64)),)
+    weight.grad = torch.ones_like(weight)
+    with pytest.raises(ValueError, match="only where the step of AdamW is fused: expected float32 or bfloat16"):
+        AdamW([weight], master_weights=True).step()
+
+
+def test_rates_gradients_states_and_groups_may_change_between_steps():
+    ours, theirs = parameters(), parameters()
+    own, other = fused(SGD, ours, **MOMENTUM), usual(SGD, theirs, **MOMENTUM)
+    kept = []  # so that gradients have another address each time
+    for seed, rate in enumerate((0.1, 0.1, 0.02, 0.02, 0.03, 0.03)):
+        fill(ours, seed), fill(theirs, seed)
+        kept.append([parameter.grad for parameter in ours])
+        if seed == 2:
+            ours[2].grad = theirs[2].grad = None
+        for optimizer, tensors in ((own, ours), (other, theirs)):
+            optimizer.param_groups[0]["lr"] = rate
+            if seed == 3:
+                optimizer.state[tensors[1]]["momentum_buffer"] = torch.ones_like(tensors[1])
+            elif seed == 4:
+                optimizer.state.clear()
+                optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3, 2, device=DEVICE))]})
+                optimizer.param_groups[1]["params"][0].grad = torch.full((3, 2), 0.5, device=DEVICE)
+                optimizer.param_groups[1]["params"][0].grad[0, 0] = 3
+            elif seed == 5:
+                optimizer.param_groups[0]["nesterov"] = True
+            optimizer.step()
+        assert_alike(ours, theirs)
+    assert_alike(own.param_groups[1]["params"], other.param_groups[1]["params"])
+
+
+def test_plans_are_made_once_and_moved_with_the_gradients(monkeypatch):
+    made = []
+    from orthograd.engine import step_plan
+
+    original = step_plan.StepPlan.__init__
+    monkeypatch.setattr(step_plan.StepPlan, "__init__", lambda *a, **k: (made.append(1), original(*a, **k))[1])
+    ours = parameters()
+    optimizer = fused(AdamW, ours, **ADAMW)
+    kept = []
+    for seed in range(4):
+        fill(ours, seed)
+        kept.append([parameter.grad for parameter in ours])
+        optimizer.step()
+    if all(parameter.grad.data_ptr() % 16 == 0 for parameter in ours):
+        assert len(made) == 1
+
+
+def test_a_gradient_in_another_memory_order_is_read_anew_each_time():
+    ours, theirs = parameters(), parameters()
+    optimizers = fused(SGD, ours, **MOMENTUM), usual(SGD, theirs, **MOMENTUM)
+    for seed in range(3):
+        for optimizer, tensors in zip(optimizers, (ours, theirs), strict=True):
+            fill(tensors, seed)
+            tensors[0].grad = tensors[0].grad.contiguous()
+            optimizer.step()
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_a_closure_is_called_once_and_gradients_are_left_as_they_are(kind, settings):
+    ours, calls = parameters(), []
+    optimizer = fused(kind, ours, **settings)
+
+    def closure():
+        calls.append(1)
+        optimizer.zero_grad()
+        loss = sum(each.square().sum() for each in ours)
+        loss.backward()
+        return loss
+
+    before = [2 * each.detach() for each in ours]
+    assert optimizer.step(closure) > 0
+    assert calls == [1]
+    assert_alike([each.grad for each in ours], before)
+
+
+def test_a_backward_pass_that_needs_the_weight_before_the_step_raises():
+    weight = torch.nn.Parameter(torch.ones(3, 2, device=DEVICE))
+    optimizer = fused(SGD, [weight], **MOMENTUM)
+    loss = weight.square().sum()
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_hooks_run_once_and_removing_leaves_the_step_of_torch():
+    ours, theirs, calls = parameters(), parameters(), []
+    optimizer = SGD(ours, engine="triton", **MOMENTUM)
+    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    fill(ours, 0)
+    optimizer.step()
+    assert calls == ["before", "after"]
+    plain = torch.optim.SGD(theirs, **MOMENTUM)
+    plain.load_state_dict(deepcopy(optimizer.state_dict()))
+    with torch.no_grad():
+        torch._foreach_copy_(theirs, ours)
+    handle = orthograd.attachment.attachment_of(optimizer)
+    handle.remove()
+    take((optimizer, plain), (ours, theirs), [1])
+    assert all(map(torch.equal, ours, theirs))
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer))])
+def test_copies_take_fused_steps(copied):
+    optimizer = fused(AdamW, parameters(), **ADAMW)
+    (group,) = optimizer.param_groups
+    fill(group["params"], 0)
+    optimizer.step()
+    del optimizer.plain_step
+    twin = copied(optimizer)
+    twin.plain_step = lambda: pytest.fail("the step was not fused")
+    for each in (optimizer, twin):
+        fill(each.param_groups[0]["params"], 1)
+        each.step()
+    assert_alike(group["params"], twin.param_groups[0]["params"], tolerance=0)
+
+
+def test_verify_agrees_and_everywhere_leaves_it_alone():
+    with orthograd.everywhere() as handles:
+        optimizer = SGD(parameters(), **MOMENTUM)
+        torch.optim.SGD(parameters(), lr=0.1)
+    assert len(handles) == 1
+    report = orthograd.attachment.attachment_of(optimizer).verify()
+    assert report.is_complete
+    with pytest.raises(ValueError, match="already attached"):
+        attach(optimizer)
+
+
+def test_the_constructor_is_that_of_torch_and_refuses_what_it_does_not_know():
+    named = inspect.signature(AdamW).parameters
+    assert set(inspect.signature(torch.optim.AdamW).parameters) <= set(named)
+    assert {"renormalize", "stochastic_rounding", "master_weights", "where"} <= set(named)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rate'"):
+        SGD(parameters(), rate=0.1)
+    with pytest.raises(TypeError, match="should be an iterable"):
+        SGD(parameters()[0])
+    for given in (iter(parameters()), [{"params": iter(parameters())}], [("weight", parameters()[0])]):
+        (group,) = SGD(given, 0.1, 0.9).param_groups
+        assert group["params"][0].shape == SHAPES[0]
+
+
+needs_cuda = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+
+
+@needs_cuda
+@pytest.mark.parametrize(("kind", "settings"), SETTINGS)
+def test_replays_of_a_graph_are_steps(kind, settings):
+    settings = {**settings, "lr": torch.tensor(settings["lr"], device=DEVICE)}
+    ours, theirs = parameters(), parameters()
+    own, other = fused(kind, ours, **settings), fused(kind, theirs, **{**settings, "lr": float(settings["lr"])})
+    fill(ours, 0), fill(theirs, 0)
+    own.step(), other.step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        own.step()
+    for rate in (0.01, 0.01, 0.005):
+        settings["lr"].fill_(rate)
+        other.param_groups[0]["lr"] = rate
+        graph.replay()
+        other.step()
+    assert all(map(torch.equal, ours, theirs))
+
+
+@needs_cuda
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+def test_a_step_never_waits_for_the_gpu(kind, settings):
+    ours = parameters()
+    optimizer = fused(kind, ours, **settings)
+    for seed in range(3):
+        fill(ours, seed)
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error" if seed else "default")
+        try:
+            optimizer.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_cuda
+@pytest.mark.parametrize(("kind", "settings"), BOTH)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_large_tensors_are_those_of_torch_with_attach(kind, settings, dtype):
+    def large():
+        generator = torch.Generator(DEVICE).manual_seed(0)
+        shapes = [(3000, 4000), (7,), (1000, 1001), (30_000_001,)]
+        return [
+            torch.nn.Parameter(torch.randn(shape, generator=generator, device=DEVICE).to(dtype)) for shape in shapes
+        ]
+
+    ours, theirs = large(), large()
+    optimizers = fused(kind, ours, **settings), usual(kind, theirs, **settings)
+    for seed in range(3):
+        generator = torch.Generator(DEVICE).manual_seed(seed)
+        for own, other in zip(ours, theirs, strict=True):
+            own.grad = torch.randn(own.shape, generator=generator, device=DEVICE).to(dtype)
+            other.grad = own.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert_alike(ours, theirs, tolerance=2e-6 if dtype == torch.float32 else 2**-6)
+
+
+@needs_cuda
+def test_a_gradient_scaler_unscales_and_skips():
+    ours, theirs = parameters(), parameters()
+    optimizers = fused(SGD, ours, **MOMENTUM), usual(SGD, theirs, **MOMENTUM)
+    scalers = [torch.amp.GradScaler(DEVICE, init_scale=8.0) for _ in optimizers]
+    for seed in range(3):
+        for optimizer, tensors, scaler in zip(optimizers, (ours, theirs), scalers, strict=True):
+            scaler.scale(torch.ones((), device=DEVICE))
+            fill(tensors, seed)
+            for tensor in tensors:
+                tensor.grad *= 8.0 if seed != 1 else float("inf")
+            scaler.step(optimizer)
+            scaler.update(8.0)
+    assert_alike(ours, theirs)
+
+
+@needs_cuda
+def test_the_fused_step_is_chosen_without_asking_and_torch_gets_a_fused_checkpoint():
+    ours, theirs = parameters(), parameters()
+    optimizer = AdamW(ours, **ADAMW)
+    optimizer.plain_step = lambda: pytest.fail("the step was not fused")
+    fill(ours, 0)
+    optimizer.step()
+    plain = torch.optim.AdamW(theirs, **ADAMW)
+    plain.load_state_dict(deepcopy(optimizer.state_dict()))
+    assert plain.param_groups[0]["fused"]
+    assert all(state["step"].is_cuda for state in plain.state.values())
