@@ -10,12 +10,15 @@ from sklearn.isotonic import IsotonicRegression
 from torch.nn import functional
 
 from orthograd.calibration import (
+    BiasCorrectedTemperatureScaling,
     CalibrationWarning,
     DirichletCalibration,
+    EnsembleTemperatureScaling,
     HistogramBinning,
     IsotonicCalibration,
     MatrixScaling,
     PlattScaling,
+    StructuredMatrixScaling,
     TemperatureScaling,
     VectorScaling,
 )
@@ -24,9 +27,12 @@ from tests.calibration.test_forms import binary, dense, padded, ragged
 
 EVERY = [
     TemperatureScaling,
+    EnsembleTemperatureScaling,
+    BiasCorrectedTemperatureScaling,
     VectorScaling,
     MatrixScaling,
     DirichletCalibration,
+    StructuredMatrixScaling,
     PlattScaling,
     HistogramBinning,
     IsotonicCalibration,
@@ -135,7 +141,7 @@ def test_many_rows_of_multiple_choice_start_from_a_share_of_them():
 
 @pytest.mark.parametrize("calibrator", FIXED)
 def test_calibrators_of_classes_refuse_multiple_choice(calibrator):
-    with pytest.raises(ValueError, match=f"{calibrator.__name__} fits parameters for each class; use Temperature"):
+    with pytest.raises(ValueError, match=f"{calibrator.__name__} does not support it; use Temperature"):
         calibrator(task="multiple_choice")
 
 

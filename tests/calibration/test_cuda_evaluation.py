@@ -14,9 +14,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 CALIBRATORS = (
     calibration.TemperatureScaling,
+    calibration.EnsembleTemperatureScaling,
+    calibration.BiasCorrectedTemperatureScaling,
     calibration.VectorScaling,
     calibration.MatrixScaling,
     calibration.DirichletCalibration,
+    calibration.StructuredMatrixScaling,
     calibration.PlattScaling,
     calibration.IsotonicCalibration,
     calibration.HistogramBinning,

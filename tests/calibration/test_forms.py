@@ -16,7 +16,7 @@ from orthograd.calibration import Evaluation, MultiLabelMetrics, evaluate, evalu
 from tests.calibration.samples import predictions
 from tests.distributed.ranks import on_ranks
 
-UNWEIGHTED = {"ece_by_chance", "ece_by_chance_limit", "ece_debiased", "aurc"}
+UNWEIGHTED = {"ece_by_chance", "ece_by_chance_limit", "ece_debiased", "aurc", "augrc"}
 CLASSWISE = {"ece_classwise", "brier_reliability", "brier_resolution", "brier_uncertainty"}
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch.nn import functional
 
 from orthograd import calibration
-from orthograd.calibration import VectorScaling, decomposition
+from orthograd.calibration import TemperatureScaling, VectorScaling, cross_fit, decomposition
 from tests.calibration.samples import predictions
 from tests.calibration.test_forms import binary, dense, padded, ragged
 
@@ -19,10 +19,10 @@ from tests.calibration.test_forms import binary, dense, padded, ragged
 def test_the_refinement_is_the_loss_after_cross_fitted_temperatures():
     logits, labels = predictions(300, 4, dtype=torch.float64)
     result = decomposition(3 * logits, labels, folds=4, seed=5)
-    order = torch.randperm(300, generator=torch.Generator().manual_seed(5)).tensor_split(4)
+    numbers = cross_fit(TemperatureScaling(), logits, labels, folds=4, seed=5).fold
     loss = brier = 0.0
-    for number, fold in enumerate(order):
-        rest = torch.cat([part for other, part in enumerate(order) if other != number])
+    for number in range(4):
+        rest, fold = numbers != number, numbers == number
         best = minimize_scalar(
             lambda beta, rest=rest: float(functional.cross_entropy(beta * 3 * logits[rest], labels[rest])),
             bounds=(1e-3, 10),

@@ -5,6 +5,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,17 +17,32 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from orthograd.calibration.calibrators import softmax_regression
 from orthograd.calibration.calibrators.calibrator import CalibrationWarning, Calibrator, NotFittedError
+from orthograd.calibration.calibrators.ensemble import EnsembleTemperatureScaling
 from orthograd.calibration.calibrators.one_vs_rest import HistogramBinning, IsotonicCalibration, PlattScaling
-from orthograd.calibration.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from orthograd.calibration.calibrators.scaling import (
+    BiasCorrectedTemperatureScaling,
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    VectorScaling,
+)
 from orthograd.calibration.calibrators.temperature import TemperatureScaling
 from tests.conftest import DTYPES
 
-KINDS = [VectorScaling, MatrixScaling, DirichletCalibration]
+KINDS = [
+    VectorScaling,
+    BiasCorrectedTemperatureScaling,
+    MatrixScaling,
+    DirichletCalibration,
+    StructuredMatrixScaling,
+]
 PENALTIES = ("off_diagonal_penalty", "diagonal_penalty", "intercept_penalty")
 
 
 def with_penalties(kind: type[Calibrator], value: float) -> Calibrator:
-    return kind(penalty=value) if kind is VectorScaling else kind(**dict.fromkeys(PENALTIES, value))
+    if kind is StructuredMatrixScaling:
+        return kind(strength=value)
+    return kind(penalty=value) if issubclass(kind, VectorScaling) else kind(**dict.fromkeys(PENALTIES, value))
 
 
 def sample(n: int = 300, classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -71,20 +87,29 @@ def test_classes_that_were_rotated_are_put_right(kind: type[Calibrator]) -> None
     assert bool((kind().fit(logits, labels)(logits).argmax(1) == labels).all())
 
 
+def log_softmax(z: np.ndarray) -> np.ndarray:
+    return z - np.log(np.exp(z).sum(1, keepdims=True))
+
+
 def objective(kind: type[Calibrator], logits: Tensor, labels: Tensor) -> Callable[[np.ndarray], float]:
-    """The penalized loss as a function of weights and intercepts, in numpy, from the definition."""
+    """The penalized loss as a function of weights at the best temperature and intercepts, in numpy, as defined."""
     z, y, n = logits.numpy(), labels.numpy(), len(labels)
     classes, t = z.shape[1], 1 / best_coldness(logits, labels)
-    f = z - np.log(np.exp(z).sum(1, keepdims=True)) if kind is DirichletCalibration else z - z.mean(1, keepdims=True)
+    features = {DirichletCalibration: log_softmax(z) / t, StructuredMatrixScaling: log_softmax(z / t)}
+    f = features.get(kind, (z - z.mean(1, keepdims=True)) / t)
     eye = np.eye(classes)
+    off, diagonal, intercept = {
+        BiasCorrectedTemperatureScaling: (0, 1 / classes, 1),
+        StructuredMatrixScaling: (classes * (classes - 1), classes, classes),
+    }.get(kind, (30, 10, 10))
 
     def value(parameters: np.ndarray) -> float:
         w, b = parameters[:-classes], parameters[-classes:]
-        w = np.diag(w) if kind is VectorScaling else w.reshape(classes, classes)
-        scores = f @ w.T + b
+        u = w.reshape(classes, classes) if len(w) == classes**2 else w * eye
+        scores = f @ u.T + b
         loss = (np.log(np.exp(scores).sum(1)) - scores[np.arange(n), y]).mean()
-        off = 30 * ((w * t)[eye == 0] ** 2).sum()
-        return float(loss + (off + 10 * ((w * t)[eye == 1] - 1) @ ((w * t)[eye == 1] - 1) + 10 * b @ b) / n)
+        squares = ((u - eye) ** 2) * np.where(eye == 1, diagonal, off)
+        return float(loss + (squares.sum() + intercept * b @ b) / n)
 
     return value
 
@@ -94,12 +119,28 @@ def test_scipy_finds_nothing_better(kind: type[Calibrator]) -> None:
     logits, labels = sample(n=200, classes=3)
     value = objective(kind, logits, labels)
     fitted = kind().fit(logits, labels)
-    ours = value(torch.cat([fitted.weight.flatten(), fitted.bias]).numpy())
-    start = np.concatenate([np.ones(3) if kind is VectorScaling else np.eye(3).ravel(), np.zeros(3)])
-    theirs = scipy.optimize.minimize(value, start, method="BFGS", options={"gtol": 1e-9, "maxiter": 1000}).fun
-    assert abs(ours - theirs) < 1e-8
+    scale = 1.0 if kind is StructuredMatrixScaling else best_coldness(logits, labels)
+    ours = value(torch.cat([fitted.weight.flatten() / scale, fitted.bias]).numpy())
+    weights = {VectorScaling: np.ones(3), BiasCorrectedTemperatureScaling: np.ones(1)}.get(kind, np.eye(3).ravel())
+    start = np.concatenate([weights, np.zeros(3)])
+    theirs = scipy.optimize.minimize(value, start, method="BFGS", options={"gtol": 1e-9, "maxiter": 1000})
+    assert abs(ours - theirs.fun) < 1e-8
     assert ours < value(start)
     assert fitted.gradient < 1e-10
+
+
+def test_without_a_penalty_bias_correction_is_the_maximum_likelihood() -> None:
+    logits, labels = sample(n=200, classes=3)
+    z, y = logits.numpy(), labels.numpy()
+
+    def loss(parameters: np.ndarray) -> float:
+        return float(-log_softmax(parameters[0] * z + np.append(parameters[1:], 0))[np.arange(200), y].mean())
+
+    best = scipy.optimize.minimize(loss, [1.0, 0.0, 0.0], method="BFGS", options={"gtol": 1e-9}).x
+    fitted = BiasCorrectedTemperatureScaling(penalty=1e-9).fit(logits, labels)
+    expected = torch.tensor(log_softmax(best[0] * z + np.append(best[1:], 0)))
+    torch.testing.assert_close(fitted(logits).log_softmax(1), expected, rtol=0, atol=1e-6)
+    assert float(fitted.weight) == pytest.approx(best[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,7 +182,7 @@ def test_a_long_fit_says_what_it_costs(
     assert not caplog.records  # this one takes no ten seconds
     monkeypatch.setattr(softmax_regression, "QUIET", 0.0)
     kind().fit(*sample())
-    size = 8 if kind is VectorScaling else 20
+    size = {VectorScaling: 8, BiasCorrectedTemperatureScaling: 5}.get(kind, 20)
     assert caplog.messages[0].startswith(f"{kind.__name__}, 300 samples, 4 classes, {size} parameters: 0 s, 1 passes")
     assert re.search(r"Most fits take 30 to 500 passes: here \d+ to \d+ s\.$", caplog.messages[-1])
     assert caplog.records[0].levelname == "WARNING"  # Python shows no less unless asked to
@@ -201,7 +242,7 @@ def test_a_constant_added_to_a_row_changes_nothing(kind: type[Calibrator]) -> No
     torch.testing.assert_close(kind().fit(shifted, labels).probabilities(logits), p)
 
 
-@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not DirichletCalibration])
 def test_the_scale_of_the_logits_changes_nothing(kind: type[Calibrator]) -> None:
     logits, labels = sample()
     p = kind().fit(logits, labels).probabilities(logits)
@@ -296,7 +337,14 @@ def test_the_check_does_not_stand_in_the_way_of_compilation_and_vmap(kind: type[
     torch.testing.assert_close(in_parts, fitted(logits))
 
 
-ALL_KINDS = [*KINDS, TemperatureScaling, PlattScaling, IsotonicCalibration, HistogramBinning]
+ALL_KINDS = [
+    *KINDS,
+    TemperatureScaling,
+    EnsembleTemperatureScaling,
+    PlattScaling,
+    IsotonicCalibration,
+    HistogramBinning,
+]
 
 
 @pytest.mark.parametrize(
@@ -325,19 +373,37 @@ def test_logits_whose_squares_are_no_number_are_not_fitted(kind: type[Calibrator
     assert bool(large.isfinite().all())
 
 
-def test_a_calibrator_does_not_load_what_another_kind_has_saved() -> None:
-    vector, matrix = VectorScaling().fit(*sample()), MatrixScaling().fit(*sample())
-    for kind, other, got in ((MatrixScaling, vector, r"\(4,\)"), (VectorScaling, matrix, r"\(4, 4\)")):
-        fresh = kind()
-        with pytest.raises(RuntimeError, match=rf"weight of {kind.__name__}: expected \d dimensions?, got shape {got}"):
-            fresh.load_state_dict(other.state_dict())
-        assert not fresh.is_fitted
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [(MatrixScaling, DirichletCalibration), (VectorScaling, MatrixScaling), (MatrixScaling, StructuredMatrixScaling)],
+)
+def test_a_calibrator_does_not_load_what_another_kind_has_saved(
+    kind: type[Calibrator], other: type[Calibrator], tmp_path: Path
+) -> None:
+    for wanted, given in ((kind, other), (other, kind)):
+        model, fresh = nn.Sequential(given().fit(*sample())), nn.Sequential(wanted())
+        save_file(model.state_dict(), tmp_path / "state.safetensors")
+        words = f"expected the state of a {wanted.__name__}, got that of a {given.__name__}"
+        with pytest.raises(RuntimeError, match=words):
+            fresh.load_state_dict(load_file(tmp_path / "state.safetensors"))
+        assert not fresh[0].is_fitted
+
+
+def test_the_temperatures_of_several_labels_are_not_those_of_classes() -> None:
+    logits, labels = sample()
+    several = TemperatureScaling(task="multilabel").fit(logits, one_hot(labels, 4))
+    with pytest.raises(
+        RuntimeError, match="state of a TemperatureScaling, got that of a TemperatureScaling of several l"
+    ):
+        TemperatureScaling().load_state_dict(several.state_dict())
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_penalty_that_allows_no_unique_finite_optimum_raises(value: float) -> None:
     with pytest.raises(ValueError, match=f"expected penalty above zero and finite, got {value}"):
         VectorScaling(penalty=value)
+    with pytest.raises(ValueError, match="strength"):
+        StructuredMatrixScaling(strength=value)
     for name in PENALTIES:
         with pytest.raises(ValueError, match=name):
             MatrixScaling(**{name: value})

@@ -42,7 +42,11 @@ def digits():
     [
         (LogisticRegression(), "temperature"),
         (GaussianNB(), "platt"),
-        *(pytest.param(LogisticRegression(), method, marks=pytest.mark.slow) for method in METHODS),
+        *(
+            pytest.param(LogisticRegression(), method, marks=pytest.mark.slow)
+            for method in METHODS
+            if method not in ("temperature", "platt")
+        ),
     ],
 )
 def test_every_check_of_scikit_learn_passes(estimator, method):
@@ -68,6 +72,22 @@ def test_it_agrees_with_scikit_learns_own_temperature():
     ours = CalibratedClassifier(base, cv=5).fit(X, y).predict_proba(X)
     theirs = CalibratedClassifierCV(base, method="temperature", cv=5, ensemble=False).fit(X, y).predict_proba(X)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("temperature", "temperature"), ("platt", "sigmoid")])
+def test_weights_calibrate_as_in_scikit_learn(ours, theirs):
+    X, y = load_breast_cancer(return_X_y=True)
+    X, weights = StandardScaler().fit_transform(X), np.random.default_rng(0).uniform(0, 3, len(y)) * np.where(y, 10, 1)
+    base = LogisticRegression(C=100, max_iter=5000)
+    expected = CalibratedClassifierCV(base, method=theirs, cv=5, ensemble=False).fit(X, y, sample_weight=weights)
+    classifier = CalibratedClassifier(base, method=ours, cv=5)
+    found = classifier.fit(X, y, sample_weight=weights).predict_proba(X)
+    np.testing.assert_allclose(found, expected.predict_proba(X), atol=1e-5)
+    unweighted = clone(classifier).fit(X, y, sample_weight=None).predict_proba(X)
+    np.testing.assert_array_equal(unweighted, clone(classifier).fit(X, y).predict_proba(X))
+    assert np.abs(found - unweighted).max() > 0.1
+    with pytest.raises(ValueError, match=r"finite weights of at least 0, got -1 in row 3"):
+        classifier.fit(X, y, sample_weight=np.where(np.arange(len(y)) == 3, -1.0, 1.0))
 
 
 @pytest.mark.parametrize("method", METHODS)

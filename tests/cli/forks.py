@@ -17,12 +17,13 @@ from pathlib import Path
 from tests.patience import PATIENCE
 
 SERVER = """
-import importlib, json, os, runpy, sys
+import atexit, gc, importlib, json, os, runpy, sys, threading
 for name in sys.argv[1].split():
     try:
         importlib.import_module(name)
     except ImportError:
         pass
+gc.freeze()  # or each child's garbage collector would copy the memory of all these modules
 for line in sys.stdin:
     order = json.loads(line)
     if (child := os.fork()) == 0:
@@ -34,15 +35,30 @@ for line in sys.stdin:
         # Compiled, code that is changed within a second would be taken for what it was.
         sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
         sys.argv = ["orthograd", *order["arguments"]]
-        runpy.run_module("orthograd", run_name="__main__")
-        sys.exit(0)
+        code = 0
+        try:
+            runpy.run_module("orthograd", run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+            if not isinstance(code, int):
+                print(code, file=sys.stderr)
+                code = 1
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            code = 1
+        # What Python does at its end, but for taking each module apart, which takes longer than most commands.
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 WHOLE = (
     "orthograd.cli.main orthograd.cli.execution orthograd.lab.comparison.plan orthograd.lab.comparison.output "
-    "orthograd.figures.severity"
+    "orthograd.figures.severity torch._dynamo"
 )
-"""What `orthograd compare` imports."""
+"""What `orthograd compare` imports; the last takes as long as torch, which imports it when an optimizer is made."""
 
 
 class Forks:

@@ -96,8 +96,8 @@ def test_bench_refuses_what_cannot_be(monkeypatch, options, words):
     assert words in run.output
 
 
-def test_calibration_is_measured_on_the_cpu_alone(monkeypatch):
+def test_calibrators_are_measured_on_the_cpu_alone(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     run = CliRunner().invoke(app, ["bench", "--only", "calibration", "--device", "cuda"])
     assert run.exit_code == 2
-    assert "metrics: expected the CPU, got cuda" in run.output
+    assert "temperature: expected the CPU, got cuda" in run.output

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +19,6 @@ from orthograd.cli.main import app
 from orthograd.lab.comparison import plan
 from orthograd.lab.jobs.store import Store
 from orthograd.lab.training.config import Config
-from tests.patience import PATIENCE
 
 TINY = ["--seeds", "3", "--epochs", "6", "--workers", "1"]
 
@@ -72,6 +66,7 @@ def test_every_number_comes_from_the_stored_logits(finished):
     assert written["seeds"] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_seeds_are_counted_from_where_they_are_asked_to(tmp_path):
     assert invoked("--seeds", 2, "--first-seed", 5, "--epochs", 1, "--workers", 1, "--out", tmp_path).exit_code == 0
     assert json.loads((tmp_path / "comparison.json").read_text())["seeds"] == [5, 6]
@@ -86,7 +81,7 @@ def test_tables_and_figures_are_written(finished):
     assert rows[0][:3] == ["metric", "SGD", "⊥Grad"]
     assert [row[0] for row in rows[1:4]] == ["top1_accuracy", "top5_accuracy", "loss"]
     text = (folder / "comparison.md").read_text()
-    for title in ("Clean test images", "Corrupted test images", "Clean test images after temperature scaling"):
+    for title in ("Clean test samples", "Corrupted test samples", "Clean test samples after temperature scaling"):
         assert f"## {title}\n" in text
     for name in ("reliability.png", "severity.png"):
         assert min(Image.open(folder / name).size) > 300
@@ -264,48 +259,8 @@ def test_an_edited_record_is_named_and_refused(copied):
 
 
 @pytest.mark.slow
-def test_interrupted_work_goes_on_and_ends_as_if_it_had_not_been(tmp_path):
-    command = [sys.executable, "-m", "orthograd", "compare", "--seeds", "2", "--epochs", "40", "--out"]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    process = subprocess.Popen([*command, str(tmp_path / "torn")], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + PATIENCE
-    while not list(tmp_path.glob("torn/runs/*/checkpoint*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "Run the same command again to resume" in said
-    subprocess.run([*command, str(tmp_path / "torn")], check=True, capture_output=True)
-    whole, torn = (Store(tmp_path / name / "runs") for name in ("whole", "torn"))
-    for left, right in zip(whole.runs(), torn.runs(), strict=True):
-        assert left["metrics"] == right["metrics"]
-        assert left["losses"] == right["losses"]
-        for name, value in whole.get(left["config"]).read_tensors("predictions").items():
-            assert torch.equal(value, torn.get(right["config"]).read_tensors("predictions")[name])
-
-
-@pytest.mark.slow
-def test_a_model_and_data_of_one_s_own_enter_by_import_path(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "import torch\n"
-        "from orthograd.lab.data import Dataset\n"
-        "def data():\n"
-        "    images = torch.rand(90, 1, 4, 4, generator=torch.Generator().manual_seed(0))\n"
-        "    labels = torch.arange(90) % 3\n"
-        "    return Dataset('mine', images, labels, images, labels, classes=3)\n"
-        "def model(shape, classes):\n"
-        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, classes))\n"
-    )
-    command = ["compare", "--seeds", "2", "--epochs", "3", "--dataset", "mine:data", "--model", "mine:model"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    subprocess.run(
-        [sys.executable, "-m", "orthograd", *command, "--out", "out"], cwd=tmp_path, env=environment, check=True
-    )
-    assert len(list(Path(tmp_path).glob("out/runs/*/record.json"))) == 4
-
-
-@pytest.mark.slow
-def test_the_path_of_cifar10_works_on_a_few_images(tmp_path, frost):
+@pytest.mark.usefixtures("frost")
+def test_the_path_of_cifar10_works_on_a_few_images(tmp_path, monkeypatch):
     """Bytes for pixels, crops and flips, and all 15 corruptions at five severities."""
     (tmp_path / "few.py").write_text(
         "import torch\n"
@@ -316,22 +271,11 @@ def test_the_path_of_cifar10_works_on_a_few_images(tmp_path, frost):
         "    labels = torch.arange(80) % 2\n"
         "    return Dataset('few', images, labels, images[:20], labels[:20], 2, (0.5,) * 3, (0.25,) * 3)\n"
     )
-    command = ["compare", "--dataset", "few:data", "--model", "cnn_batchnorm", "--labels-per-class", "8"]
-    command += [
-        "--epochs",
-        "1",
-        "--seeds",
-        "2",
-        "--augmentation",
-        "crop_flip",
-        "--corruptions",
-        "--workers",
-        "1",
-        "--out",
-        "out",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    subprocess.run([sys.executable, "-m", "orthograd", *command], cwd=tmp_path, env=environment, check=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    images = ["--dataset", "few:data", "--labels-per-class", 8, "--augmentation", "crop_flip", "--corruptions"]
+    runs = ["--model", "cnn_batchnorm", "--epochs", 1, "--seeds", 2, "--workers", 1]
+    done = invoked(*images, *runs, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
     records = list(Store(tmp_path / "out" / "runs").runs())
     assert len(records) == 4
     for record in records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,7 +13,6 @@ from typer.testing import CliRunner
 
 from orthograd.cli.main import app
 from tests.cli.forks import Forks
-from tests.lab.jobs.ray_nodes import two_nodes
 
 BREAKING = """
 import math
@@ -26,8 +26,8 @@ def model(shape, classes):
 """
 
 
-@pytest.fixture(scope="module")
-def compared():
+@contextmanager
+def breaking_comparisons():
     """`orthograd compare` in a folder, with a network that breaks at some seeds."""
     with Forks() as forks:
 
@@ -37,6 +37,12 @@ def compared():
             settings = ["--seeds", "3", "--epochs", "1", "--model", "breaking:model", "--out", "out"]
             return forks.run(folder, "compare", *settings, *arguments)
 
+        yield run
+
+
+@pytest.fixture(scope="module")
+def compared():
+    with breaking_comparisons() as run:
         yield run
 
 
@@ -74,9 +80,13 @@ def assert_failures_are_named(folder, done):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2], ids=["one process", "pool"])
-def test_failed_runs_are_named_on_the_page_until_they_are_done(compared, tmp_path, workers):
-    assert_failures_are_named(tmp_path, compared(tmp_path, "--workers", workers, broken="1"))
+def test_runs_that_fail_in_a_pool_are_named(compared, tmp_path):
+    assert_failures_are_named(tmp_path, compared(tmp_path, "--workers", 2, broken="1"))
+
+
+@pytest.mark.slow
+def test_failed_runs_are_named_on_the_page_until_they_are_done(compared, tmp_path):
+    assert_failures_are_named(tmp_path, compared(tmp_path, "--workers", 1, broken="1"))
     page = tmp_path / "out" / "report.html"
     before = page.read_bytes()
     page.unlink()
@@ -86,24 +96,11 @@ def test_failed_runs_are_named_on_the_page_until_they_are_done(compared, tmp_pat
     reported(tmp_path / "out", "--out", tmp_path / "elsewhere" / "page.html")
     assert all(file.exists() for file in failures_of(tmp_path / "elsewhere" / "page.html")[1])
 
-    again = compared(tmp_path, "--workers", workers, broken="")
+    again = compared(tmp_path, "--workers", 1, broken="")
     assert again.returncode == 0, again.stderr
     assert "failed" not in page.read_text()
     assert "failed" not in json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert not list(Path(tmp_path).glob("out/runs/*/failure.txt"))
-
-
-@pytest.mark.slow
-def test_the_same_in_a_ray_cluster(compared, tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed")
-    cluster = two_nodes()
-    try:
-        done = compared(tmp_path, "--executor", "ray", "--address", cluster.address, broken="1")
-    finally:
-        cluster.shutdown()
-    assert_failures_are_named(tmp_path, done)
-    for file in failures_of(tmp_path / "out" / "report.html")[1]:
-        assert "output in " in file.read_text().splitlines()[0]
 
 
 @pytest.mark.slow

@@ -116,12 +116,15 @@ def test_nor_are_they_mixed_with_others(compared, finished, more):
     before = files(finished)
     assert "another network" in refusal(compared(finished, *more, code=WIDE))
     assert files(finished) == before
+
+
+@pytest.mark.slow
+def test_the_code_of_the_runs_goes_on_with_them(compared, finished):
     assert compared(finished, "--dry-run").returncode == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2], ids=["one process", "pool"])
-def test_a_checkpoint_of_another_network_is_not_gone_on_from(compared, tmp_path, workers):
+def test_a_checkpoint_of_another_network_is_not_gone_on_from(compared, tmp_path):
     stopping = MINE.replace("def net(", "import itertools, os\nFORWARDS = itertools.count()\ndef net(").replace(
         "nn.Flatten(), nn.Linear(16, 8)", "Stop(), nn.Flatten(), nn.Linear(16, 8)"
     )
@@ -135,19 +138,18 @@ class Stop(nn.Module):
     assert compared(tmp_path, "--epochs", 40, code=stopping).returncode == 1
     begun = files(tmp_path)
     assert any("checkpoint" in path.name for path in begun)
-    arguments = ("--epochs", 40, "--workers", workers)
     going = MINE.replace("nn.Flatten(), nn.Linear(16, 8)", "nn.Identity(), nn.Flatten(), nn.Linear(16, 8)")
     wide = going.replace(WIDTH, WIDTH.replace("8", "80"))
-    assert "another network" in refusal(compared(tmp_path, *arguments, code=wide))
-    assert files(tmp_path) == begun
-    done = compared(tmp_path, *arguments, code=going)  # the same network, but for what stops it
+    for workers in (1, 2):
+        assert "another network" in refusal(compared(tmp_path, "--epochs", 40, "--workers", workers, code=wide))
+        assert files(tmp_path) == begun
+    done = compared(tmp_path, "--epochs", 40, "--workers", 2, code=going)  # the same network, but for what stops it
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2], ids=["one process", "pool"])
-def test_a_data_function_without_a_seed_is_refused_before_anything_is_trained(compared, tmp_path, workers):
-    said = refusal(compared(tmp_path, "--workers", workers, data="mine:unseeded"))
+def test_a_data_function_without_a_seed_is_refused_before_anything_is_trained(compared, tmp_path):
+    said = refusal(compared(tmp_path, "--workers", 2, data="mine:unseeded"))
     assert "expected mine:unseeded to give the same images and labels each time" in said
     assert "manual_seed" in said
     assert not (tmp_path / "out").exists()

@@ -263,7 +263,7 @@ def test_an_infinite_loss_is_printed_and_strict_json(tmp_path, out):
     assert "inf nats" in result.output
     refused(
         run(path, "--probabilities", "--fit-temperature", path, "--out", out),
-        "p.npz: expected probabilities above 0 for temperature scaling, got 0 in row 0",
+        "p.npz: expected probabilities above 0 for a calibrator, got 0 in row 0",
     )
 
 

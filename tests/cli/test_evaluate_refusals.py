@@ -76,5 +76,7 @@ def test_options_that_cannot_be_are_refused(tmp_path, out, option, value):
 def test_help_teaches_what_a_file_holds():
     text = " ".join(run("--help", width=100).output.split())
     assert 'numpy.savez("test.npz", logits=logits, labels=labels)' in text
-    assert "orthograd evaluate test.npz --fit-temperature held-out.npz" in text
+    assert "orthograd evaluate test.npz --fit held-out.npz" in text
+    assert "--fit-temperature" in text
+    assert "orthograd evaluate --pair 'sgd=sgd-*.npz' 'orthograd=orthograd-*.npz'" in text
     assert "orthograd evaluate sgd.npz orthograd.npz" in text

@@ -50,10 +50,10 @@ def methods(folder):
 
 
 STARTS = {
-    "clean": "Clean test images.",
-    "shifted": "Corrupted test images:",
-    "temperature-scaled": "Clean test images after",
-    "shifted-temperature-scaled": "Corrupted test images after",
+    "clean": "Clean test samples.",
+    "shifted": "Corrupted test samples:",
+    "temperature-scaled": "Clean test samples after",
+    "shifted-temperature-scaled": "Corrupted test samples after",
 }
 
 
@@ -85,7 +85,7 @@ def test_every_number_of_the_tables(root, methods, images):
 
 @pytest.mark.parametrize("images", ["clean", "shifted"])
 def test_every_pair_of_seeds(root, methods, images):
-    start = f"On {'corrupted' if images == 'shifted' else images} test images"
+    start = f"On {'corrupted' if images == 'shifted' else images} test samples"
     (rows,) = [r for caption, r in tables(root).items() if caption.startswith(start) and caption.endswith("every seed")]
     assert rows[0][0] == "seed"
     for place, metric in enumerate(MAIN):
@@ -160,7 +160,7 @@ def test_the_verdict_says_what_the_table_says(root, methods):
     means = [[np.mean(method.values("clean", metric)) for method in methods] for metric in ("ece", "top1_accuracy")]
     assert f"confidence of ⊥Grad is off by {100 * means[0][1]:.1f} percentage points on average, that of SGD by" in lede
     assert f"that of SGD by {100 * means[0][0]:.1f}." in lede
-    assert f": {means[1][1]:.1f}% of the clean test images against {means[1][0]:.1f}%." in lede
+    assert f": {means[1][1]:.1f}% of the clean test samples against {means[1][0]:.1f}%." in lede
     assert lede.count(". ") == 1
 
 

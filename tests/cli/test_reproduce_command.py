@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from orthograd.lab.jobs.files import config_hash
 from orthograd.lab.jobs.jobs import ExperimentError, Failure
 from orthograd.lab.jobs.store import Store
 from orthograd.paper.plan import Scale, named, runs_in_order
-from tests.lab.jobs.ray_nodes import two_nodes
 from tests.paper.made_runs import made_table1
 
 DATA = "tests.paper.small_images:small"
@@ -47,6 +45,14 @@ app.command()(reproduce)
 def invoked(*arguments):
     done = CliRunner().invoke(app, [*map(str, arguments)])
     return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_checkout(tmp_path_factory):
+    """Outside of a checkout: there, each command would read all of its records for an estimate of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -91,27 +97,8 @@ def test_what_is_finished_is_not_done_again_whichever_experiment_asks(finished):
     assert (folder / "tables" / "temperature.md").exists()
 
 
-@pytest.mark.slow
-def test_a_ray_cluster_does_the_same_runs(tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed")
-    cluster = two_nodes()
-    ray = ["--executor", "ray", "--address", cluster.address, "--max-concurrent", "2"]
-    files = {}
-    try:
-        for name, place in {"ray": ray, "pool": ["--workers", "2"]}.items():
-            command = ["reproduce", "table1", *TINY[:-2], "--shifts", "simple", *place, "--out", str(tmp_path / name)]
-            done = subprocess.run([sys.executable, "-m", "orthograd", *command], capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout + done.stderr
-            files[name] = {run["hash"]: run["files"] for run in Store(tmp_path / name / "runs").runs()}
-    finally:
-        cluster.shutdown()
-    assert files["ray"] == files["pool"]  # hashes of all logits
-    assert (tmp_path / "ray" / "reproduction.html").exists()
-
-
-def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp_path):
+def test_a_plan_shows_what_is_done_shared_and_missing(finished, tmp_path):
     folder, _ = finished
-    monkeypatch.chdir(tmp_path)
     code, said = invoked("paper", *TINY, "--shifts", "simple", "--out", folder, "--dry-run")
     assert code == 0
     # At this scale the network of every setting is the same, so only the method without renormalization is new.
@@ -126,6 +113,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, monkeypatch, tmp
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_in_a_checkout_a_plan_knows_the_gpu_minutes_of_all_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
@@ -202,7 +190,7 @@ def test_exported_records_count_as_done_and_everything_is_made_from_them_alone(t
             "expected the paper's setting, on a GPU, for records to export",
         ),
         (["table1", "--dry-run", "--precision", "tf32", "--export", "records"], "to export, got tf32 for all"),
-        (["table1", "--dry-run", "--export", "README.md"], "README.md: expected a folder of records, got a file"),
+        (["table1", "--dry-run", "--export", __file__], "expected a folder of records, got a file"),
         (["table1", "--dry-run", "--model", "resnet"], "expected a model among cnn"),
         (["table1", "--rebuild", "--export", "nowhere"], "expected records of finished runs in"),
         (["table1", *TINY, "--model", "resnet"], "expected a model among cnn"),
@@ -274,10 +262,8 @@ def test_a_failed_run_keeps_no_other_experiment_from_being_done(tmp_path, monkey
 
 def test_importing_the_command_does_not_wait_for_torch():
     code = "import sys; import orthograd.cli.reproduce; print({'torch', 'numpy', 'scipy'} & set(sys.modules))"
-    started = time.perf_counter()
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"
-    assert time.perf_counter() - started < 10
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -21,6 +21,22 @@ def bin_of(confidence: Tensor, bins: int) -> Tensor:
     return (confidence * edge).ceil_().long().sub_(1).clamp_(0, bins - 1)
 
 
+COPIES, MOST_CELLS = 256, 1 << 13
+"""A GPU adds to this many copies of each sum, if there are at most so many: additions to one address take turns."""
+
+
+def sum_by_cell(cell: Tensor, values: Tensor, cells: int) -> Tensor:
+    """The sum of the values in each cell.
+
+    >>> sum_by_cell(torch.tensor([0, 2, 0]), torch.tensor([1.0, 2.0, 3.0]), 3)
+    tensor([4., 0., 2.])
+    """
+    if not values.is_cuda or cells > MOST_CELLS:
+        return values.new_zeros(cells).index_add_(0, cell, values)
+    copy = torch.arange(len(cell), device=cell.device).remainder_(COPIES)
+    return values.new_zeros(COPIES * cells).index_add_(0, copy.mul_(cells).add_(cell), values).view(COPIES, -1).sum(0)
+
+
 def gaps(count: Tensor, hits: Tensor, confidence: Tensor) -> Tensor:
     """accuracy − mean confidence of each bin; zero for an empty bin."""
     return (hits - confidence) / torch.where(count > 0, count, 1)  # a count of weights can be below 1

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from . import binned
 from .evaluation import TOP_K
-from .inputs import checked_bins, checked_logits, checked_probabilities, refuse_broken, whole_number
+from .inputs import Form, Scores, Task, checked_bins, problems, refuse_broken, whole_number
 from .metrics import PAPER, Interval, checked
-from .predictions import Source, of_logits, of_probabilities
+from .predictions import Predictions, Source, of_logits, of_probabilities
 from .reliability import wilson
 from .rows import Rows
 from .sums import MEANS, Sums, from_sums
@@ -39,12 +39,15 @@ Statistic = Callable[[Tensor], dict[str, Tensor]]
 """Maps weights (n, resamples) to metrics with one value per resample."""
 
 
-def intervals(logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
+def intervals(
+    logits: Any, labels: Any, *, task: Task = "multiclass", offsets: Any = None, **options: Any
+) -> dict[str, Interval]:
     """Confidence intervals of the metrics over test samples: Wilson's for accuracies, BCa bootstrap for all others.
 
     Args:
-        logits: (n, classes).
+        logits: (n, classes); other forms by ``task``.
         labels: (n,).
+        task, offsets: as in `evaluate`; a multi-label problem is refused, since its decisions are not independent.
         **options: ``bins=10``; ``metrics``, by default those of the paper, ``ece_l2``, ``ece_debiased`` and ``mce``;
             ``resamples=1000``; ``level=0.95``; ``seed=0``.
 
@@ -57,21 +60,32 @@ def intervals(logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
     >>> f"{low:.0f}% to {high:.0f}%"
     '59% to 74%'
     """
-    return bca_intervals([_Samples.of_logits(logits, labels)], **options)
+    return bca_intervals([_Samples(logits, labels, task, offsets, "logits")], **options)
 
 
-def intervals_probabilities(probabilities: Any, labels: Any, **options: Any) -> dict[str, Interval]:
+def intervals_probabilities(
+    probabilities: Any, labels: Any, *, task: Task = "multiclass", offsets: Any = None, **options: Any
+) -> dict[str, Interval]:
     """`intervals` for probabilities (n, classes). The same arguments and result otherwise."""
-    return bca_intervals([_Samples.of_probabilities(probabilities, labels)], **options)
+    return bca_intervals([_Samples(probabilities, labels, task, offsets, "probabilities")], **options)
 
 
-def difference_intervals(first_logits: Any, second_logits: Any, labels: Any, **options: Any) -> dict[str, Interval]:
+def difference_intervals(
+    first_logits: Any,
+    second_logits: Any,
+    labels: Any,
+    *,
+    task: Task = "multiclass",
+    offsets: Any = None,
+    **options: Any,
+) -> dict[str, Interval]:
     """Paired bootstrap intervals of first − second, for two models on the same samples.
 
     Args:
         first_logits: (n, classes) of the candidate.
         second_logits: (n, classes) of the baseline.
         labels: (n,).
+        task, offsets: as in `intervals`.
         **options: as in `intervals`.
 
     Returns:
@@ -82,15 +96,22 @@ def difference_intervals(first_logits: Any, second_logits: Any, labels: Any, **o
     >>> low < high
     True
     """
-    pair = [_Samples.of_logits(logits, labels) for logits in (first_logits, second_logits)]
+    pair = [_Samples(logits, labels, task, offsets, "logits") for logits in (first_logits, second_logits)]
     return bca_intervals(pair, **options)
 
 
 def difference_intervals_probabilities(
-    first_probabilities: Any, second_probabilities: Any, labels: Any, **options: Any
+    first_probabilities: Any,
+    second_probabilities: Any,
+    labels: Any,
+    *,
+    task: Task = "multiclass",
+    offsets: Any = None,
+    **options: Any,
 ) -> dict[str, Interval]:
     """`difference_intervals` for probabilities (n, classes). The same arguments and result otherwise."""
-    pair = [_Samples.of_probabilities(values, labels) for values in (first_probabilities, second_probabilities)]
+    both = (first_probabilities, second_probabilities)
+    pair = [_Samples(values, labels, task, offsets, "probabilities") for values in both]
     return bca_intervals(pair, **options)
 
 
@@ -138,20 +159,13 @@ def bca_intervals(
 class _Samples:
     """The contribution of each sample to the sums, so that weighted sums are matrix products."""
 
-    def __init__(self, scores: Tensor, labels: Tensor, source: Source) -> None:
-        rows = Rows(scores, labels)
-        parts = [source(z, y, PAPER, min(TOP_K, scores.shape[1])) for z, y, _ in rows.blocks()]
-        if source is of_logits and not all(bool(part.loss.isfinite().all()) for part in parts):
-            refuse_broken(rows)
-        self.parts, self.size, self.classes = parts, *scores.shape
-
-    @classmethod
-    def of_logits(cls, logits: Any, labels: Any) -> _Samples:
-        return cls(*checked_logits(logits, labels), of_logits)
-
-    @classmethod
-    def of_probabilities(cls, probabilities: Any, labels: Any) -> _Samples:
-        return cls(*checked_probabilities(probabilities, labels), of_probabilities)
+    def __init__(self, values: Any, labels: Any, task: Task, offsets: Any, name: Scores) -> None:
+        if task == "multilabel":
+            raise ValueError("expected one decision per sample, got task 'multilabel', whose decisions depend")
+        (every,) = problems(values, labels, Form(task), name=name, offsets=offsets)
+        source = of_logits if name == "logits" else of_probabilities
+        self.parts = [part for rows in every for part in _predictions(rows, source)]
+        self.size, self.classes = sum(len(rows.labels) for rows in every), max(rows.classes for rows in every)
 
     def column(self, name: str) -> Tensor:
         return torch.cat([getattr(part, name) for part in self.parts]).cpu()
@@ -183,6 +197,13 @@ class _Samples:
             return from_sums(sums | dict(zip(named, means @ weights, strict=True)), names)
 
         return metrics
+
+
+def _predictions(rows: Rows, source: Source) -> list[Predictions]:
+    parts = [source(z, y, PAPER, min(TOP_K, rows.classes)) for z, y, _ in rows.blocks()]
+    if source is of_logits and not all(bool(part.loss.isfinite().all()) for part in parts):
+        refuse_broken(rows)
+    return parts
 
 
 def _resampled(n: int, resamples: int, seed: int) -> Iterator[Tensor]:

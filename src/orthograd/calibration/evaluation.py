@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, distributed
 
 from . import binned, unbinned
+from .fused import predicted
 from .inputs import Form, Scores, Task, checked_bins, problems, refuse_broken
 from .metrics import ALL, CLASSWISE, STREAMING, Metrics, MultiLabelMetrics, defined
-from .predictions import of_logits, of_probabilities
 from .reliability import ReliabilityCurve
 from .rows import Rows
 from .sums import MEANS, Sums, added, bin_sums, from_sums, sums_of
@@ -39,7 +39,7 @@ class Evaluation:
         weighted: True if every batch has weights.
 
     Memory is a few numbers per bin (per class and bin for the classwise metrics), for any number of samples. Only
-    `ece_equal_mass` and `aurc` keep the confidence of every sample, and only if requested.
+    `ece_equal_mass`, `aurc` and `augrc` keep the confidence of every sample, and only if requested.
 
     >>> evaluation = Evaluation(metrics=["top1_accuracy", "ece"])
     >>> evaluation.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]))
@@ -108,7 +108,7 @@ class Evaluation:
         Call it once. A second call over the same ranks would count samples again, and raises RuntimeError.
         """
         if set(self.metrics).difference(STREAMING):
-            raise ValueError("ece_equal_mass and aurc keep every confidence and cannot be reduced: use merge()")
+            raise ValueError("ece_equal_mass, aurc and augrc keep every confidence and cannot be reduced: use merge()")
         ranks = frozenset(distributed.get_process_group_ranks(group or distributed.group.WORLD))
         if any(len(ranks & before) > 1 for before in self._reduced):
             raise RuntimeError(
@@ -187,13 +187,11 @@ class Evaluation:
         asked = set(self.metrics)
         if asked.intersection(CLASSWISE):
             asked |= {"ece_classwise", "brier"}
-        source = of_logits if name == "logits" else of_probabilities
         sums: Sums = {}
         for rows in parts:
-            for scores, labels, weights in rows.blocks():
-                predictions = source(scores, labels, asked, min(TOP_K, rows.classes))
+            for predictions, labels, weights in predicted(rows, name, asked, min(TOP_K, rows.classes)):
                 sums = added(sums, sums_of(predictions, labels, asked, self.bins, weights))
-                if asked.intersection(("ece_equal_mass", "aurc")):
+                if asked.difference(STREAMING):
                     kept.append(Kept(number, predictions.confidence, predictions.correct, weights))
             if name == "logits" and not _is_finite(sums):
                 refuse_broken(rows)
@@ -267,8 +265,8 @@ class Evaluation:
                 torch.cat([part.weights for part in kept if part.weights is not None])[order] if self.weighted else None
             )
             metrics["ece_equal_mass"] = binned.equal_mass(values, correct[order], self.bins, weights)
-        if "aurc" in self.metrics:
-            metrics["aurc"] = unbinned.aurc(values, correct[order])
+        for name in {"aurc", "augrc"}.intersection(self.metrics):
+            metrics[name] = getattr(unbinned, name)(values, correct[order])
         return metrics
 
 
@@ -337,7 +335,7 @@ def evaluate(
         ignore_index: positions with this label are left out and counted as ``ignored``; torch uses −100.
         weights: one number of at least 0 for each label, in the shape of the labels; for a multi-label problem (n,) is
             enough. A weight of 2 counts as two equal samples. ``ece_by_chance``, ``ece_by_chance_limit``,
-            ``ece_debiased`` and ``aurc`` count samples and are refused.
+            ``ece_debiased``, ``aurc`` and ``augrc`` count samples and are refused.
         offsets: (n + 1,) for multiple choice, if logits are one array: row i has the logits from offsets[i] up to
             offsets[i + 1].
 

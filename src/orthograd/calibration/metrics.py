@@ -80,6 +80,11 @@ CONVENTIONS = {
         "lower",
         needs_every_confidence=True,
     ),
+    "augrc": Convention(
+        "mean over coverages of the share of all samples that are wrong and not withheld; equal confidences share it",
+        "lower",
+        needs_every_confidence=True,
+    ),
 }
 
 ALL = tuple(CONVENTIONS)
@@ -93,7 +98,7 @@ CLASSWISE = ("ece_classwise", "brier_reliability", "brier_resolution", "brier_un
 """Metrics that use the probability of every class."""
 
 
-WEIGHTLESS = ("ece_by_chance", "ece_by_chance_limit", "ece_debiased", "aurc")
+WEIGHTLESS = ("ece_by_chance", "ece_by_chance_limit", "ece_debiased", "aurc", "augrc")
 """Metrics that count samples, so that weights do not define them."""
 
 
@@ -169,6 +174,7 @@ class Metrics:
     smooth_ece: float | None = None
     ece_equal_mass: float | None = None
     aurc: float | None = None
+    augrc: float | None = None
 
     @property
     def conventions(self) -> dict[str, str]:

@@ -1,21 +1,22 @@
 """Values per prediction (confidence, loss, entropy …), in one pass over blocks that stay in the cache.
 
-`Rows` makes the blocks. Whole-tensor operations take twice as long. Here samples are along the last dimension, so that
-every operation reads memory in order.
+`Rows` makes the blocks. Whole-tensor operations take several times as long. Here samples are along the last dimension:
+few classes are transposed, so that every operation reads memory in order; many classes stay rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .inputs import computing_dtype
 
-MANY_CLASSES = 64
-"""From this many classes on, rows are summed without a transposition."""
+MANY_CLASSES, PART = 64, 1 << 16
+"""From this many classes on, a CPU leaves rows as they are, and takes this many elements at a time."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +43,55 @@ def of_logits(logits: Tensor, labels: Tensor, asked: Collection[str], k: int) ->
 
     confidence 1/s, loss log s − d_y, entropy log s − Σ eᵈ d / s, Brier score Σ e²ᵈ / s² − 2 e^(d_y) / s + 1.
     """
-    z = _columns(logits, torch.neg)
-    lowest = z.amin(0)
-    max_logit = torch.maximum(lowest.abs(), z.amax(0).abs()) if "max_logit" in asked else None
-    d = torch.sub(lowest, z, out=z)
-    own = d.gather(0, labels[None])[0]
-    in_top_k = _in_top(k, d, own, labels) if "top5_accuracy" in asked else None
-    variance = _variance(d) if "logit_variance" in asked else None
-    e = d.exp()  # not the faster exp2, whose last digit depends on the memory address
-    square, weighted = _total(e * e), _total(torch.mul(e, d, out=d))
-    probabilities = e.clone() if "ece_classwise" in asked else None
-    s = _total(e)
-    log_s, confidence = s.log(), s.reciprocal()
+    sums = _Sums.of_parts(logits, labels, asked, k)
+    log_s, confidence = sums.s.log(), sums.s.reciprocal()
+    probabilities = sums.probabilities
     return Predictions(
         confidence,
-        _is_first(own == 0, confidence, logits, labels),
-        log_s - own,
-        square.mul_(confidence).sub_(own.exp(), alpha=2).mul_(confidence).add_(1),
-        log_s.addcmul_(weighted, confidence, value=-1),
-        in_top_k,
-        max_logit,
-        variance,
+        _is_first(sums.own == 0, confidence, logits, labels),
+        log_s - sums.own,
+        sums.square.mul_(confidence).sub_(sums.own.exp(), alpha=2).mul_(confidence).add_(1),
+        log_s.addcmul_(sums.weighted, confidence, value=-1),
+        sums.in_top_k,
+        sums.max_logit,
+        sums.variance,
         None if probabilities is None else probabilities.mul_(confidence),
     )
+
+
+class _Sums(NamedTuple):
+    """For each sample d_y, s, Σ eᵈ d and Σ e²ᵈ, and what else was requested; eᵈ is (classes, n)."""
+
+    own: Tensor
+    s: Tensor
+    weighted: Tensor
+    square: Tensor
+    in_top_k: Tensor | None
+    max_logit: Tensor | None
+    variance: Tensor | None
+    probabilities: Tensor | None
+
+    @classmethod
+    def of_parts(cls, logits: Tensor, labels: Tensor, asked: Collection[str], k: int) -> _Sums:
+        """The sums of a block; of many classes in smaller parts, since these are computed in float64."""
+        if not _has_many_classes(logits.t()) or "ece_classwise" in asked:
+            return cls.of(logits, labels, asked, k)
+        rows = max(1, PART // logits.shape[1])
+        parts = [cls.of(*part, asked, k) for part in zip(logits.split(rows), labels.split(rows), strict=True)]
+        together = (None if values[0] is None else torch.cat(values) for values in zip(*parts, strict=True))
+        return cls(*together)  # type: ignore[arg-type]  # None only where it may be
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, asked: Collection[str], k: int) -> _Sums:
+        d, max_logit = _below_highest(logits, with_largest="max_logit" in asked)
+        own = d.gather(0, labels[None])[0]
+        in_top_k = _in_top(k, d, own, labels) if "top5_accuracy" in asked else None
+        variance = _variance(d) if "logit_variance" in asked else None
+        e = d.exp()  # not the faster exp2, whose last digit depends on the memory address
+        weighted = _total(torch.mul(e, d, out=d)).clone()  # the memory of d is used again
+        square = _total(torch.mul(e, e, out=d))
+        probabilities = e.clone() if "ece_classwise" in asked else None
+        return cls(own, _total(e), weighted, square, in_top_k, max_logit, variance, probabilities)
 
 
 def of_probabilities(probabilities: Tensor, labels: Tensor, asked: Collection[str], k: int) -> Predictions:
@@ -85,21 +112,41 @@ def of_probabilities(probabilities: Tensor, labels: Tensor, asked: Collection[st
     )
 
 
+def _has_many_classes(columns: Tensor) -> bool:
+    return len(columns) >= MANY_CLASSES and columns.device.type == "cpu"
+
+
+def _below_highest(logits: Tensor, *, with_largest: bool) -> tuple[Tensor, Tensor | None]:
+    """Logits minus the highest of their row, as (classes, n), and if asked the largest size of each row's logits.
+
+    Many classes are computed in float64, which costs little there.
+    """
+    if _has_many_classes(logits.t()):
+        highest = logits.amax(1, keepdim=True)
+        largest = torch.maximum(highest[:, 0].abs(), logits.amin(1).abs()) if with_largest else None
+        return logits.to(torch.float64, copy=True).sub_(highest).t(), largest
+    z = _columns(logits, torch.neg)
+    lowest = z.amin(0)
+    largest = torch.maximum(lowest.abs(), z.amax(0).abs()) if with_largest else None
+    return torch.sub(lowest, z, out=z), largest
+
+
 def _columns(scores: Tensor, operation: Callable[..., Tensor]) -> Tensor:
     """The result of an operation on the scores, as (classes, n). An operation transposes faster than a copy."""
-    n, classes = scores.shape
-    wide = scores.to(computing_dtype(scores.dtype))
-    rows_stay = classes >= MANY_CLASSES and scores.device.type == "cpu"
-    columns = wide.new_empty((n, classes)).t() if rows_stay else wide.new_empty((classes, n))
-    return operation(wide.t(), out=columns)
+    wide = scores.to(computing_dtype(scores.dtype)).t()
+    if _has_many_classes(wide):
+        return operation(wide)
+    return operation(wide, out=torch.empty_like(wide, memory_format=torch.contiguous_format))
 
 
 def _total(values: Tensor) -> Tensor:
     """Σ over the classes; it may use up `values`.
 
-    A plain sum can use another order at the end of a block, and a prediction would depend on its neighbors. Adding
-    halves onto each other has one order everywhere.
+    A row is summed by itself. Where the classes are apart in memory, a plain sum can use another order at the end of a
+    block, and a prediction would depend on its neighbors. Adding halves onto each other has one order everywhere.
     """
+    if _has_many_classes(values):
+        return values.sum(0)
     rows = len(values)
     while rows > 1:
         half = rows // 2

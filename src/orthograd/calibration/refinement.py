@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from .calibrators.calibrator import Calibrator
 from .calibrators.temperature import TemperatureScaling
+from .cross_fitting import Samples, fold_numbers, out_of_fold
 from .evaluation import Evaluation
-from .inputs import Form, Task, choices, whole_number
+from .inputs import Form, Task
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,7 @@ def decomposition(
     calibrator: Callable[..., Calibrator] = TemperatureScaling,
     folds: int = 5,
     seed: int = 0,
+    groups: Any = None,
     task: Task = "multiclass",
     classes_dim: int | None = None,
     ignore_index: int | None = None,
@@ -68,8 +67,8 @@ def decomposition(
 ) -> Decomposition:
     """Separate loss and Brier score into refinement and calibration error.
 
-    Recalibration is cross-fitted: each fold is calibrated by a calibrator that was fitted to the others. Maps and
-    sequences stay together in one fold, since their positions are not independent.
+    Recalibration is cross-fitted: each fold is calibrated by a calibrator that was fitted to the others, as in
+    `cross_fit`. Maps and sequences stay together in one fold, since their positions are not independent.
 
     Args:
         logits, labels: as in `evaluate`.
@@ -78,6 +77,7 @@ def decomposition(
             the Brier score is reported.
         folds: number of folds, at least 2.
         seed: seed of the random folds.
+        groups: a value for each sample; equal values share a fold.
         task, classes_dim, ignore_index, weights, offsets: as in `evaluate`.
 
     Raises:
@@ -85,6 +85,7 @@ def decomposition(
 
     Dividing logits by a number changes the calibration and not the refinement:
 
+    >>> import torch
     >>> generator = torch.Generator().manual_seed(0)
     >>> logits = 2 * torch.randn(2000, 3, generator=generator)
     >>> labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
@@ -97,49 +98,15 @@ def decomposition(
     References: Bröcker, "Reliability, sufficiency, and the decomposition of proper scores", 2009; Berta et al.,
     "Rethinking Early Stopping: Refine, Then Calibrate", 2025.
     """
-    if whole_number(folds, "folds") < 2:
-        raise ValueError(f"expected at least 2 folds, got {folds}")
-    values, last = _samples(logits, offsets, Form(task, classes_dim))
-    settings: dict[str, Any] = {"task": task, "ignore_index": ignore_index, "classes_dim": last}
+    samples = Samples.of(logits, labels, weights, offsets, Form(task, classes_dim))
+    settings: dict[str, Any] = {"task": task, "ignore_index": ignore_index, "classes_dim": samples.form.classes_dim}
     settings |= {"metrics": ["loss", "brier"], "weighted": weights is not None}
     before, after = Evaluation(**settings), Evaluation(**settings)
-    truth, weight = torch.as_tensor(labels), None if weights is None else torch.as_tensor(weights)
-    if task == "multilabel" and classes_dim is not None:
-        truth = truth.movedim(classes_dim, -1)
-        if weight is not None and weight.ndim == truth.ndim:
-            weight = weight.movedim(classes_dim, -1)
-    before.update(values, truth, weights=weight)
-    for rest, fold in _folds(len(values), folds, seed):
-        fitted = calibrator(task=task, classes_dim=last)
-        fitted.fit(_part(values, rest), truth[rest], ignore_index=ignore_index, weights=_part(weight, rest))
-        after.update(fitted(_part(values, fold)), truth[fold], weights=_part(weight, fold))
+    before.update(samples.logits, samples.labels, weights=samples.weights)
+    fold = fold_numbers(samples, folds=folds, seed=seed, groups=groups)
+    for index, calibrated in out_of_fold(calibrator(task=task, classes_dim=classes_dim), samples, fold, ignore_index):
+        part = samples[index]
+        after.update(calibrated, part.labels, weights=part.weights)
     numbers: dict[str, Any] = {f"{name}_refinement": value for name, value in after.compute().as_row().items()}
     numbers |= before.compute().as_row()
     return Decomposition(**numbers, calibrator=getattr(calibrator, "__name__", repr(calibrator)), folds=folds)
-
-
-def _samples(logits: Any, offsets: Any, form: Form) -> tuple[Tensor | list[Tensor], int | None]:
-    """Logits with the samples first and the classes last, and where the classes are."""
-    if form.task == "multiple_choice":
-        flat, ends = choices(logits, offsets)
-        return list(flat.split(ends.diff().tolist())), None
-    values = torch.as_tensor(logits)
-    if form.task == "binary" or form.classes_dim is None:
-        return values, None
-    return form.classes_last(values, "logits"), -1
-
-
-def _folds(samples: int, folds: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The samples of all other folds, and those of each fold."""
-    if samples < folds:
-        raise ValueError(f"expected at least one sample for each of {folds} folds, got {samples}")
-    order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
-    parts = order.tensor_split(folds)
-    for number, fold in enumerate(parts):
-        yield torch.cat([part for other, part in enumerate(parts) if other != number]), fold
-
-
-def _part(values: Any, index: Tensor) -> Any:
-    if isinstance(values, list):
-        return [values[number] for number in index.tolist()]
-    return None if values is None else values[index.to(values.device)]

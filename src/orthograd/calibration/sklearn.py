@@ -27,8 +27,15 @@ except ImportError as error:
 
 from .binned import bin_of
 from .calibrators.calibrator import Calibrator
+from .calibrators.ensemble import EnsembleTemperatureScaling
 from .calibrators.one_vs_rest import HistogramBinning, IsotonicCalibration, PlattScaling
-from .calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from .calibrators.scaling import (
+    BiasCorrectedTemperatureScaling,
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    VectorScaling,
+)
 from .calibrators.temperature import TemperatureScaling
 from .evaluation import Evaluation
 from .inputs import checked_bins, checked_probabilities
@@ -42,8 +49,11 @@ if TYPE_CHECKING:
 
 METHODS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
+    "ensemble_temperature": EnsembleTemperatureScaling,
+    "bias_corrected_temperature": BiasCorrectedTemperatureScaling,
     "vector": VectorScaling,
     "matrix": MatrixScaling,
+    "structured_matrix": StructuredMatrixScaling,
     "dirichlet": DirichletCalibration,
     "platt": PlattScaling,
     "isotonic": IsotonicCalibration,
@@ -57,8 +67,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     Args:
         estimator: the classifier to calibrate.
-        method: ``temperature``, ``vector``, ``matrix``, ``dirichlet``, ``platt``, ``isotonic``, ``histogram``, or a
-            `Calibrator` with its options.
+        method: ``temperature``, ``ensemble_temperature``, ``bias_corrected_temperature``, ``vector``, ``matrix``,
+            ``structured_matrix``, ``dirichlet``, ``platt``, ``isotonic``, ``histogram``, or a `Calibrator` with its
+            options.
         cv: how to get scores of samples that the classifier was not trained on: a number of folds, or a splitter of
             scikit-learn. ``"prefit"``: the estimator is fitted already, on other samples.
         floor: lowest probability, since log 0 is not a logit; for estimators without ``decision_function``.
@@ -94,8 +105,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             X: samples, as the estimator takes them.
             y: labels (n,) of any type.
             **fit_params: for the estimator's ``fit``; those with a value per sample are split with the samples.
-                ``sample_weight`` weights the training alone: the calibrator counts every sample once, and none with a
-                weight of zero.
+                ``sample_weight`` also weights the samples of the calibrator, as in ``CalibratedClassifierCV``.
         """
         if not any(hasattr(self.estimator, name) for name in ("decision_function", "predict_proba")):
             raise TypeError(f"expected an estimator with decision_function or predict_proba, got {self.estimator!r}")
@@ -111,8 +121,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             self.estimator_ = clone(self.estimator).fit(X, labels, **fit_params)
             scores = self._out_of_fold(X, labels, fit_params)
         self.classes_ = self.estimator_.classes_
-        counted = _counted(fit_params.get("sample_weight"), len(labels))
-        self.calibrator_ = calibrator.fit(scores[counted], _numbers(labels[counted], self.classes_))
+        counted, weights = _counted(fit_params.get("sample_weight"), len(labels))
+        self.calibrator_ = calibrator.fit(scores[counted], _numbers(labels[counted], self.classes_), weights=weights)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -309,8 +319,12 @@ def _numbers(labels: Any, classes: Any) -> Any:
     return np.array([positions[label] for label in labels.tolist()], dtype=np.int64)
 
 
-def _counted(weights: Any, samples: int) -> Any:
-    return slice(None) if weights is None else np.broadcast_to(np.asarray(weights) != 0, samples)
+def _counted(sample_weight: Any, samples: int) -> tuple[Any, Any]:
+    """The samples of a weight other than zero, and their weights."""
+    if sample_weight is None:
+        return slice(None), None
+    weights = np.broadcast_to(np.asarray(sample_weight, dtype=np.float64), samples)
+    return weights != 0, weights[weights != 0]
 
 
 def _rows(value: Any, rows: Any, samples: int) -> Any:

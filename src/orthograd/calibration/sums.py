@@ -82,7 +82,7 @@ def added(left: Sums, right: Sums) -> Sums:
 
 def _added(cell: Tensor, values: Tensor, cells: int, weights: Tensor | None) -> Tensor:
     """The sum of the values in each cell, times their weights."""
-    return values.new_zeros(cells).index_add_(0, cell, values if weights is None else values * weights)
+    return binned.sum_by_cell(cell, values if weights is None else values * weights, cells)
 
 
 @dataclass(frozen=True)

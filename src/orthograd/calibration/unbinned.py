@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .binned import sum_by_cell
+
 CELLS = 4096
 """Cells of the grid. The narrowest smoothing is four cells, about 0.001."""
 
@@ -22,9 +24,8 @@ def on_grid(confidence: Tensor, residual: Tensor) -> Tensor:
     position = confidence.double() * CELLS
     left = position.floor().clamp_max_(CELLS - 1).nan_to_num_(0.0)  # only on ARM does NaN become the integer 0
     to_right = residual.double() * (position - left)
-    grid = to_right.new_zeros(CELLS + 1)
-    grid.index_add_(0, left.long(), residual.double() - to_right)
-    return grid.index_add_(0, left.long() + 1, to_right)
+    grid = sum_by_cell(left.long(), residual.double() - to_right, CELLS + 1)
+    return grid + sum_by_cell(left.long() + 1, to_right, CELLS + 1)
 
 
 def smooth_ece(grid: Tensor, samples: float) -> float:

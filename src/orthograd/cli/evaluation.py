@@ -15,7 +15,7 @@ from ..calibration.files.evaluation import (
     Column,
     Difference,
     Results,
-    are_same,
+    has_independent_samples,
     have_same_labels,
     without_interval,
 )
@@ -75,24 +75,17 @@ def tables(results: Results, *, width: int) -> Iterator[Table]:
 
 
 def sources(results: Results) -> Iterator[str]:
-    """The source of the scores in each file, with a warning if logits look like probabilities."""
+    """The source of the scores in each file, with warnings."""
     for source in dict.fromkeys(file.source for file in results.files.values()):
         names = ", ".join(name for name, file in results.files.items() if file.source == source)
         yield f"{names}: {source}."
-    for name in results.doubtful:
-        yield (
-            f"{name}: every row lies in [0, 1] and sums to 1, as probabilities do, but it is evaluated as logits. "
-            "If they are probabilities, pass --probabilities, and --scores-key logits for an array of that name."
-        )
+    yield from results.doubts
 
 
 def notes(results: Results) -> Iterator[str]:
     """Notes below the tables."""
     first, settings = results.columns[0], results.settings
-    sizes = {
-        column.name: f"{column.metrics.samples:,} samples, {column.metrics.classes} classes"
-        for column in results.columns
-    }
+    sizes = {column.name: str(column.metrics).partition(f", {settings.bins} bins")[0] for column in results.columns}
     each = (f"{name}: {size}" for name, size in sizes.items())
     words = "; ".join(each) if len(set(sizes.values())) > 1 else sizes[first.name]
     yield f"{words}; {settings.bins} bins."
@@ -107,17 +100,25 @@ def notes(results: Results) -> Iterator[str]:
     count = max((len(difference.intervals) for difference in results.differences), default=0)
     if count:
         yield (f"* the paired interval of the difference excludes 0; not corrected for the {count} metrics.")
-    if any(not have_same_labels(first.file, column.file) for column in results.columns):
+    dependent = [column.name for column in results.columns if not has_independent_samples(column.file)]
+    if settings.resamples and dependent:
+        yield f"{', '.join(dependent)}: no intervals, as positions of one map, sequence or sample are not independent."
+    is_pooled = any(column.is_pooled for column in results.columns)
+    if not is_pooled and any(not have_same_labels(first.file, column.file) for column in results.columns):
         yield f"Only files with the same labels as {first.name} are compared with it."
 
 
 def _notes_on_intervals(results: Results) -> Iterator[str]:
     """Notes where a bootstrap interval is missing or too narrow, as it only draws what the samples hold."""
     same = {
-        column.name: without_interval(column.metrics.as_row(), column.metrics.intervals) for column in results.columns
+        column.name: without_interval(column.metrics.as_row(), column.metrics.intervals)
+        for column in results.columns
+        if has_independent_samples(column.file)
     }
     same |= {
-        difference.name: without_interval(difference.values, difference.intervals) for difference in results.differences
+        difference.name: without_interval(difference.values, difference.intervals)
+        for difference in results.differences
+        if has_independent_samples(difference.column.file)
     }
     for name, metrics in same.items():
         if metrics:
@@ -134,12 +135,9 @@ def _notes_on_intervals(results: Results) -> Iterator[str]:
 def _notes_on_temperatures(results: Results) -> Iterator[str]:
     scaled = [(column.file.path, column.temperature) for column in results.columns if column.temperature is not None]
     for fit in dict.fromkeys(temperature for _, temperature in scaled):
-        yield f"Fitted on {fit.fitted_on.path}: {fit.scaling.certificate}."
+        yield f"Fitted on {fit.fitted_on.path}: {fit.summary}."
     if len(scaled) > len({fit.fitted_on.path for _, fit in scaled}):
         yield "One temperature for several files is valid only if they come from one model; otherwise fit one per file."
-    plain = {column.file.path: column.file for column in results.columns if column.temperature is None}
-    if any(are_same(plain[path], fit.fitted_on) for path, fit in scaled):
-        yield "A temperature was fitted on the samples it is evaluated on, so that result is too good."
 
 
 def explanations(results: Results) -> Iterator[tuple[str, str]]:

@@ -121,10 +121,10 @@ def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(t
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("0,1,label\n1,2,0\n1,two,1\n", ["line 3, column '1', got 'two'"]),
-        ("0,1,label\n1,,0\n", ["line 2, column '1', got ''"]),
-        ("0,1,label\n1,2,cat\n", ["line 2, column 'label', got 'cat'"]),
-        ("0,1,label\n1,2,0\n1,2\n", ["expected 3 cells as in the header, got 2 in line 3"]),
+        ("0,1,label\n1,2,0\n1,two,1\n", ["a.csv:3: expected a number in column '1', got 'two'"]),
+        ("0,1,label\n1,,0\n", ["a.csv:2: expected a number in column '1', got ''"]),
+        ("0,1,label\n1,2,cat\n", ["a.csv:2: expected a number in column 'label', got 'cat'"]),
+        ("0,1,label\n1,2,0\n1,2\n", ["a.csv:3: expected 3 cells as in the header, got 2"]),
         ("0,1,label\n1,2,0.5\n", ["labels as integers, got 0.5 in 'label', row 0"]),
         ("0,1,label\n1,2,0\n1,2,inf\n", ["got inf in 'label', row 1"]),
         ("0,1,label\n1,2,nan\n", ["got nan in 'label', row 0"]),
@@ -299,13 +299,13 @@ def test_a_single_array_in_disguise_is_refused(tmp_path):
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".pkl", ".ckpt", ".PT"])
 def test_pickles_are_refused_with_the_reason(tmp_path, suffix):
     torch.save({"logits": torch.tensor(LOGITS)}, tmp_path / f"a{suffix}")
-    refused(tmp_path / f"a{suffix}", ["pickles, which can run code", ".npz, .safetensors, .csv or .parquet"])
+    refused(tmp_path / f"a{suffix}", ["pickles, which can run code", ".csv, .parquet, .jsonl or .json"])
 
 
-@pytest.mark.parametrize(("name", "words"), [("a.npy", "numpy.savez"), ("a.json", "got .json"), ("a", "got no suffix")])
+@pytest.mark.parametrize(("name", "words"), [("a.npy", "numpy.savez"), ("a.txt", "got .txt"), ("a", "got no suffix")])
 def test_other_suffixes_are_refused_with_what_is_accepted(tmp_path, name, words):
     (tmp_path / name).write_bytes(b"")
-    refused(tmp_path / name, [words, ".npz, .safetensors, .csv or .parquet"])
+    refused(tmp_path / name, [words, ".csv, .parquet, .jsonl or .json"])
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.safetensors", "a.parquet"])

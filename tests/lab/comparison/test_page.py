@@ -12,12 +12,12 @@ from orthograd.calibration import CONVENTIONS
 from orthograd.lab.comparison.page.document import (
     accuracy_sentence,
     calibration_sentence,
-    drawing_style,
     headline,
     page,
 )
 from orthograd.lab.comparison.page.runs import FailedRun
 from orthograd.lab.comparison.pair import MethodPair
+from orthograd.lab.page.document import drawing_style
 from tests.lab.comparison.records import runs
 
 NAMES = ("SGD", "⊥Grad")
@@ -55,9 +55,9 @@ def test_sections_come_in_the_order_that_was_promised():
     ]
     captions = [words(table.find("caption")) for table in root.iter("table") if table.get("class") == "comparison"]
     assert [re.split("[:.,]", caption)[0] for caption in captions] == [
-        "Clean test images",
-        "Corrupted test images",
-        "Clean test images after temperature scaling",
+        "Clean test samples",
+        "Corrupted test samples",
+        "Clean test samples after temperature scaling",
     ]
 
 
@@ -136,7 +136,7 @@ def test_runs_without_shifts_or_held_out_images_give_a_page():
         run["reliability"] = run["reliability"] | {"after_temperature": None}
     root = parsed(made(bare))
     assert len([table for table in root.iter("table") if table.get("class") == "comparison"]) == 1
-    assert "evaluated on clean images only" in words(root)
+    assert "evaluated on clean samples only" in words(root)
 
 
 def test_undefined_and_infinite_metrics_are_named():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -50,8 +51,8 @@ class Calibrator(nn.Module):
         self.form = Form(task, classes_dim)
         if task == "multiple_choice" and self.NEEDS_FIXED_CLASSES:
             raise ValueError(
-                f"expected a task with the same classes in every row, got {task!r}: {type(self).__name__} fits "
-                "parameters for each class; use TemperatureScaling"
+                f"expected a task with the same classes in every row, got {task!r}: {type(self).__name__} does not "
+                "support it; use TemperatureScaling"
             )
         for name in self.FITTED:
             self.register_buffer(name, None)
@@ -102,7 +103,10 @@ class Calibrator(nn.Module):
 
         For binary and multi-label problems, the probability of class 1.
         """
-        calibrated = self(logits, offsets)
+        return self._probabilities(self(logits, offsets), offsets)
+
+    def _probabilities(self, calibrated: Any, offsets: Any) -> Any:
+        """The probabilities of calibrated logits."""
         if self.form.task in ("binary", "multilabel"):
             return calibrated.sigmoid()
         if self.form.task == "multiclass":
@@ -173,8 +177,24 @@ class Calibrator(nn.Module):
                 setattr(self, name, value.to(getattr(self, name).device))
         return self
 
+    @property
+    def _type_name(self) -> str:
+        return type(self).__name__ + (" of several labels" if self.form.task == "multilabel" else "")
+
+    def get_extra_state(self) -> Tensor:
+        """The type of calibrator, as bytes in a tensor: some formats save only tensors."""
+        return torch.frombuffer(bytearray(self._type_name.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Nothing: `_load_from_state_dict` has compared it."""
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Accept saved tensors of any shape, since there is none before fitting."""
+        """Refuse another type of calibrator; accept tensors of any shape, since there is none before fitting."""
+        saved_type = state_dict.get(f"{prefix}_extra_state")
+        if saved_type is not None and (got := bytes(saved_type.tolist()).decode()) != self._type_name:
+            *_, errors = args
+            errors.append(f"expected the state of a {self._type_name}, got that of a {got}")
+            return
         for name in self.FITTED:
             saved = state_dict.get(prefix + name)
             if saved is not None:
@@ -221,6 +241,16 @@ def refuse_infinite(logits: Tensor) -> None:
         f"expected finite logits, got {value} in row {row}, class {column} "
         f"({int(is_broken.sum())} of {logits.numel()} are not finite){remedy if value == -math.inf else ''}"
     )
+
+
+def checked_finite(logits: Tensor) -> Tensor:
+    """The logits, refused if one is infinite: a class at −∞ would not stay excluded."""
+    # A graph cannot branch on its values, and neither can vmap, which raises: there the result is NaN.
+    is_graph = torch.compiler.is_compiling() or (logits.is_cuda and torch.cuda.is_current_stream_capturing())
+    with suppress(RuntimeError):
+        if not is_graph:
+            refuse_infinite(logits)
+    return logits
 
 
 def refuse_unfit(logits: Tensor) -> None:

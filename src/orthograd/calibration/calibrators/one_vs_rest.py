@@ -167,7 +167,16 @@ class HistogramBinning(Calibrator):
 
 def _bin_of(p: Tensor, upper: Tensor) -> Tensor:
     # Rounding can make a probability exceed 1.
-    return torch.searchsorted(upper, p).clamp_max_(upper.shape[1] - 1)
+    return _searched(upper, p).clamp_max(upper.shape[1] - 1)
+
+
+def _searched(ends: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
+    """`torch.searchsorted` of values (problems, n) among ends (problems, m)."""
+    if not torch.onnx.is_in_onnx_export():
+        return torch.searchsorted(ends, values, right=right)
+    # ONNX has no such operation. Comparing with every end takes m times the memory.
+    ends, values = ends[:, None], values[..., None]
+    return (ends <= values if right else ends < values).sum(-1)
 
 
 class IsotonicCalibration(Calibrator):
@@ -267,8 +276,8 @@ def interpolated(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     >>> interpolated(torch.tensor([[0.0, 0.25, 9.0]]), torch.tensor([[0.2, 0.4]]), torch.tensor([[0.0, 1.0]]))
     tensor([[0.0000, 0.2500, 1.0000]])
     """
-    right = torch.searchsorted(knots, scores, right=True).clamp_max_(knots.shape[1] - 1)
-    left = (right - 1).clamp_min_(0)
+    right = _searched(knots, scores, right=True).clamp_max(knots.shape[1] - 1)
+    left = (right - 1).clamp_min(0)
     low, high = knots.gather(1, left), knots.gather(1, right)
     # Two knots can coincide.
     share = ((scores - low) / (high - low).where(high > low, torch.ones_like(low))).clamp(0, 1)

@@ -1,6 +1,6 @@
-"""Vector, matrix and Dirichlet scaling: temperature scaling with weights and an intercept for each class.
+"""Bias-corrected temperature, vector, matrix and Dirichlet scaling: temperature scaling with more parameters.
 
-Each solves a convex problem for W and b:
+Each solves a convex problem for weights W and intercepts b:
 
     mean loss of W u + b  +  (1/n) · (penalties on squares of b and of W − I),        u = features / T,
 
@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from contextlib import suppress
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..inputs import Task, callers_level
 from ..rows import Block
-from .calibrator import CalibrationWarning, Calibrator, refuse_infinite
-from .softmax_regression import OwnInputs, Progress, SoftmaxRegression
+from .calibrator import CalibrationWarning, Calibrator, checked_finite
+from .softmax_regression import OwnInputs, Progress, SharedSlope, SoftmaxRegression
 from .temperature import best_temperature
 
 PRECISION = 1e-6
@@ -31,47 +30,28 @@ PRECISION = 1e-6
 
 
 class _Scaling(Calibrator):
-    """Shared by the three: computes features of the logits and solves a softmax regression."""
+    """Shared by all of them: computes features of the logits and solves a softmax regression."""
 
-    FITTED = ("weight", "bias")
-    WEIGHT_DIMENSIONS: ClassVar[int]
+    FITTED: ClassVar[tuple[str, ...]] = ("weight", "bias")
     PROBLEM: ClassVar[type[SoftmaxRegression]] = SoftmaxRegression
     weight: Tensor
     bias: Tensor
 
     def _checked(self, logits: Tensor) -> Tensor:
         """Finite logits in float64: a class at −∞ would give all probability to the class of the largest weight."""
-        # A graph cannot branch on its values, and neither can vmap, which raises: there the result is NaN.
-        is_graph = torch.compiler.is_compiling() or (logits.is_cuda and torch.cuda.is_current_stream_capturing())
-        with suppress(RuntimeError):
-            if not is_graph:
-                refuse_infinite(logits)
-        return accurate(logits, len(self.bias))
+        return accurate(checked_finite(logits), len(self.bias))
 
     def _features(self, logits: Tensor) -> Tensor:
         """Logits minus the mean of their row, which the softmax ignores."""
         return logits - logits.mean(1, keepdim=True)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Raise for a vector instead of a matrix and the reverse, which would broadcast without an error."""
-        weight = state_dict.get(prefix + "weight")
-        dimensions = self.WEIGHT_DIMENSIONS + (self.form.task == "multilabel")
-        if weight is None or weight.ndim == dimensions:
-            super()._load_from_state_dict(state_dict, prefix, *args)
-            return
-        *_, errors = args
-        errors.append(
-            f"{prefix}weight of {type(self).__name__}: expected {dimensions} dimensions, "
-            f"got shape {tuple(weight.shape)}; another type of calibrator saved it"
-        )
-
     def _solution(
         self, inputs: Tensor, labels: Tensor, weights: Tensor | None, anchor: Tensor, penalty: Tensor
     ) -> Tensor:
-        sizes = f"{len(labels):,} samples, {len(anchor):,} classes, {anchor.numel():,} parameters"
-        progress = Progress(f"{type(self).__name__}, {sizes}")
         count = len(labels) if weights is None else float(weights.sum())
-        problem = self.PROBLEM(inputs, labels, anchor, penalty / count, progress, weights)
+        problem = self.PROBLEM(inputs, labels, anchor, penalty / count, Progress(type(self).__name__), weights)
+        sizes = f"{len(labels):,} samples, {problem.classes:,} classes, {anchor.numel():,} parameters"
+        problem.progress.title += f", {sizes}"
         best, self.gradient = problem.minimum()
         if not self.gradient <= PRECISION:
             message = f"{type(self).__name__} stopped at a gradient of {self.gradient:.1g}, above {PRECISION:g}"
@@ -95,8 +75,7 @@ class VectorScaling(_Scaling):
     Reference: Guo et al., "On Calibration of Modern Neural Networks", 2017.
     """
 
-    WEIGHT_DIMENSIONS = 1
-    PROBLEM = OwnInputs
+    PROBLEM: ClassVar[type[SoftmaxRegression]] = OwnInputs
 
     def __init__(self, *, penalty: float = 10.0, task: Task = "multiclass", classes_dim: int | None = None) -> None:
         super().__init__(task=task, classes_dim=classes_dim)
@@ -105,15 +84,74 @@ class VectorScaling(_Scaling):
     def _fitted(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
         features = self._features(logits)
         coldness = _coldness(features, labels, weights)
-        identity = torch.stack([features.new_ones(logits.shape[1]), features.new_zeros(logits.shape[1])], 1)
+        identity = self._identity(features.new_zeros(logits.shape[1]))
         best = self._solution(features * coldness, labels, weights, identity, torch.full_like(identity, self.penalty))
-        return {"weight": best[:, 0] * coldness, "bias": best[:, 1].clone()}
+        weight, bias = self._parts(best)
+        return {"weight": weight * coldness, "bias": bias.clone()}
+
+    def _identity(self, zeros: Tensor) -> Tensor:
+        """The parameters that change nothing, for intercepts of zero."""
+        return torch.stack([torch.ones_like(zeros), zeros], 1)
+
+    def _parts(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight and bias."""
+        return parameters[:, 0], parameters[:, 1]
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         return self._features(self._checked(logits)) * self.weight.double() + self.bias
 
 
-class MatrixScaling(_Scaling):
+class BiasCorrectedTemperatureScaling(VectorScaling):
+    """β z + b: one weight β = 1/T for all classes, and an intercept for each, with z centered in each row.
+
+    Args:
+        penalty: λ in (λ / n) ((β T₀ − 1)² + Σ_k b_k²), where T₀ is the best temperature without intercepts.
+
+    The intercepts correct class frequencies that differ from those of the training set. ``weight`` is β.
+
+    >>> logits = torch.tensor([[2.0, 0.0]] * 50 + [[0.0, 2.0]] * 50)
+    >>> labels = torch.tensor([0] * 30 + [1] * 70)  # the second class is always right, the first in 3 of 5
+    >>> scaling = BiasCorrectedTemperatureScaling(penalty=1e-3).fit(logits, labels)
+    >>> scaling.probabilities(logits[:1])
+    tensor([[0.6000, 0.4000]])
+
+    Reference: Alexandari, Kundaje and Shrikumar, "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at
+    Label Shift Adaptation", 2020.
+    """
+
+    PROBLEM = SharedSlope
+
+    def __init__(self, *, penalty: float = 1.0, task: Task = "multiclass", classes_dim: int | None = None) -> None:
+        super().__init__(penalty=penalty, task=task, classes_dim=classes_dim)
+
+    def _identity(self, zeros: Tensor) -> Tensor:
+        return torch.cat([zeros.new_ones(1), zeros])
+
+    def _parts(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        return parameters[0], parameters[1:]
+
+
+class _MatrixScaling(_Scaling):
+    """W u + b for features u, with penalties on the off-diagonal and diagonal of W − I and on b."""
+
+    def _penalties(self, classes: int) -> tuple[float, float, float]:
+        """λ of the off-diagonal weights, the diagonal ones and the intercepts."""
+        raise NotImplementedError
+
+    def _matrix(self, features: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """W and b for features (n, classes) at their best temperature."""
+        classes = features.shape[1]
+        inputs = torch.cat([features, torch.ones_like(features[:, :1])], 1)
+        identity = torch.eye(classes, classes + 1, dtype=features.dtype, device=features.device)
+        off_diagonal, diagonal, intercept = self._penalties(classes)
+        penalty = torch.full_like(identity, off_diagonal)
+        penalty.fill_diagonal_(diagonal)
+        penalty[:, classes] = intercept
+        best = self._solution(inputs, labels, weights, identity, penalty)
+        return best[:, :classes].contiguous(), best[:, classes].clone()
+
+
+class MatrixScaling(_MatrixScaling):
     """W z + b with z centered in each row: the logits of other classes also enter.
 
     Args:
@@ -134,8 +172,6 @@ class MatrixScaling(_Scaling):
     and intercepts: Kull et al., "Beyond temperature scaling", 2019.
     """
 
-    WEIGHT_DIMENSIONS = 2
-
     def __init__(
         self,
         *,
@@ -150,17 +186,14 @@ class MatrixScaling(_Scaling):
         self.diagonal_penalty = _positive("diagonal_penalty", diagonal_penalty)
         self.intercept_penalty = _positive("intercept_penalty", intercept_penalty)
 
+    def _penalties(self, classes: int) -> tuple[float, float, float]:
+        return self.off_diagonal_penalty, self.diagonal_penalty, self.intercept_penalty
+
     def _fitted(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
         features = self._features(logits)
         coldness = _coldness(features, labels, weights)
-        inputs = torch.cat([features * coldness, torch.ones_like(features[:, :1])], 1)
-        classes = logits.shape[1]
-        identity = torch.eye(classes, classes + 1, dtype=features.dtype, device=features.device)
-        penalty = torch.full_like(identity, self.off_diagonal_penalty)
-        penalty.fill_diagonal_(self.diagonal_penalty)
-        penalty[:, classes] = self.intercept_penalty
-        best = self._solution(inputs, labels, weights, identity, penalty)
-        return {"weight": best[:, :classes] * coldness, "bias": best[:, classes].clone()}
+        weight, bias = self._matrix(features * coldness, labels, weights)
+        return {"weight": weight * coldness, "bias": bias}
 
     def _calibrated(self, logits: Tensor) -> Tensor:
         return self._features(self._checked(logits)) @ self.weight.double().T + self.bias
@@ -184,6 +217,45 @@ class DirichletCalibration(MatrixScaling):
     def _features(self, logits: Tensor) -> Tensor:
         """log softmax(z)."""
         return logits.log_softmax(1)
+
+
+class StructuredMatrixScaling(_MatrixScaling):
+    """W log softmax(z / T) + b: a matrix whose penalties grow with the number K of classes.
+
+    Args:
+        strength: λ in (λ / n) (K (K − 1) Σ_{j≠k} W_jk² + K Σ_k (W_kk − 1)² + K Σ_k b_k²).
+
+    The best temperature T is fitted first and is not penalized. The most numerous parameters have the largest penalty,
+    so that with few samples per class the result is close to temperature scaling. No penalty needs to be tuned.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]] * 500)
+    >>> scaling = StructuredMatrixScaling().fit(logits, torch.tensor([1, 0] * 500))  # two swapped classes
+    >>> scaling(logits[:2]).argmax(1)
+    tensor([1, 0])
+
+    Reference: Berta, Holzmüller, Jordan and Bach, "Structured Matrix Scaling for Multi-Class Calibration", 2025: the
+    ridge penalty with the weights of its implementation, probmetrics.
+    """
+
+    FITTED = ("weight", "bias", "temperature")
+    temperature: Tensor
+
+    def __init__(self, *, strength: float = 1.0, task: Task = "multiclass", classes_dim: int | None = None) -> None:
+        super().__init__(task=task, classes_dim=classes_dim)
+        self.strength = _positive("strength", strength)
+
+    def _penalties(self, classes: int) -> tuple[float, float, float]:
+        each = self.strength * classes
+        return each * (classes - 1), each, each
+
+    def _fitted(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
+        temperature = 1 / _coldness(logits, labels, weights)
+        weight, bias = self._matrix((logits / temperature).log_softmax(1), labels, weights)
+        return {"weight": weight, "bias": bias, "temperature": temperature}
+
+    def _calibrated(self, logits: Tensor) -> Tensor:
+        log_p = (self._checked(logits) / self.temperature.double()).log_softmax(1)
+        return log_p @ self.weight.double().T + self.bias
 
 
 def accurate(logits: Tensor, classes: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Penalized softmax regression, the problem behind vector, matrix and Dirichlet scaling."""
+"""Penalized softmax regression, the problem behind all calibrators of `scaling`."""
 
 from __future__ import annotations
 
@@ -106,6 +106,11 @@ class SoftmaxRegression:
         return self._by_conjugate_gradients(p, gradient)
 
     @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.anchor)
+
+    @property
     def _count(self) -> float:
         return len(self.labels) if self.weights is None else float(self.weights.sum())
 
@@ -117,7 +122,7 @@ class SoftmaxRegression:
         """Blocks of rows of the inputs and of ``more``: as many as fit the caches, or keep a GPU busy."""
         is_cpu = self.inputs.device.type == "cpu"
         elements = BLOCK["cpu"] * torch.get_num_threads() if is_cpu else BLOCK["cuda"]
-        rows = max(1, elements // len(self.anchor))
+        rows = max(1, elements // self.classes)
         for block in zip(*(each.split(rows) for each in (self.inputs, *more)), strict=True):
             yield block
             self.progress.add(len(block[0]) / len(self.inputs))
@@ -137,18 +142,22 @@ class SoftmaxRegression:
         """mean_i (p_j δ_jk − p_j p_k) x_ij x_ikᵀ + 2λ."""
         classes, size = self.anchor.shape
         hessian, blocks = p.new_zeros(classes * size, classes * size), p.new_zeros(size, size, classes)
-        rows = max(1, ROWS // self.anchor.numel())
-        parts = (each.split(rows) for each in (p, self.inputs, *self._weights))
-        for some_p, block, *weights in zip(*parts, strict=True):
+        for some_p, block, *weights in self._hessian_blocks(p):
             x = self._by_class(block)
             by_p = (some_p[:, :, None] * x).flatten(1)
             hessian -= by_p.T @ (by_p * weights[0][:, None] if weights else by_p)
             own = _times(some_p * (1 - some_p), weights)[:, :, None] * x
             blocks += torch.einsum("nkd,nke->dek", own, x.expand_as(own))
-            self.progress.add(len(block) / len(p))
         # p_j − p_j² would be rounding error where p_j is near 1, and could be negative.
         hessian.view(classes, size, classes, size).diagonal(dim1=0, dim2=2).copy_(blocks)
         return hessian / self._count + torch.diag(2 * self.penalty.flatten())
+
+    def _hessian_blocks(self, p: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        """Blocks of rows of p, the inputs and the weights."""
+        rows = max(1, ROWS // self.anchor.numel())
+        for block in zip(*(each.split(rows) for each in (p, self.inputs, *self._weights)), strict=True):
+            yield block
+            self.progress.add(len(block[0]) / len(p))
 
     def _by_conjugate_gradients(self, p: Tensor, gradient: Tensor) -> Tensor:
         """Newton's step by conjugate gradients, preconditioned with the diagonal; more precise for small gradients."""
@@ -197,3 +206,32 @@ class OwnInputs(SoftmaxRegression):
 
     def _by_class(self, x: Tensor) -> Tensor:
         return torch.stack([x, torch.ones_like(x)], 2)
+
+
+class SharedSlope(SoftmaxRegression):
+    """One slope β for all classes and an intercept for each: s_ik = θ_0 x_ik + θ_k; inputs (n, classes)."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.anchor) - 1
+
+    def _scores(self, x: Tensor, theta: Tensor) -> Tensor:
+        return torch.addcmul(theta[1:], x, theta[0])
+
+    def _gathered(self, residuals: Tensor, x: Tensor) -> Tensor:
+        return torch.cat([(residuals * x).sum()[None], residuals.sum(0)])
+
+    def _hessian(self, p: Tensor) -> Tensor:
+        """Means of Var_p[x] for β, of p_k (x_k − E_p[x]) for β with b_k, and of p_j δ_jk − p_j p_k; plus 2λ."""
+        hessian, own = torch.diag(torch.zeros_like(self.anchor)), torch.zeros_like(self.anchor[1:])
+        for some_p, x, *weights in self._hessian_blocks(p):
+            centered = x - (some_p * x).sum(1, keepdim=True)
+            by_slope = _times(some_p * centered, weights)
+            hessian[0, 0] += (by_slope * centered).sum()
+            hessian[0, 1:] += by_slope.sum(0)
+            own += _times(some_p * (1 - some_p), weights).sum(0)
+            hessian[1:, 1:] -= some_p.T @ (some_p * weights[0][:, None] if weights else some_p)
+        hessian[1:, 0] = hessian[0, 1:]
+        hessian[1:, 1:].diagonal().copy_(own)
+        return hessian / self._count + torch.diag(2 * self.penalty)

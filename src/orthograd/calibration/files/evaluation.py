@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +16,16 @@ from torch import Tensor
 from ... import calibration
 from ..bootstrap import RESAMPLED
 from ..calibrators.temperature import TemperatureScaling
-from ..evaluation import Evaluation
-from ..inputs import checked_probabilities, look_like_probabilities
-from ..metrics import CONVENTIONS, Interval, Metrics
+from ..evaluation import TOP_K, Evaluation
+from ..inputs import look_like_probabilities, problems
+from ..metrics import ALL, CONVENTIONS, Interval, Metrics, defined
+from ..predictions import of_logits, of_probabilities
 from ..reliability import ReliabilityCurve
+from .calibrated import calibrated, fitted, joined
 from .reading import PredictionsFile
+
+POOLED = "all tasks"
+"""The name of the column of all tasks of lm-evaluation-harness together."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,17 @@ class Temperature:
     fitted_on: PredictionsFile
     scaling: TemperatureScaling
 
+    @property
+    def summary(self) -> str:
+        """The certificate in words; for a multi-label problem, the range of its temperatures."""
+        values = self.scaling.temperature
+        if values.ndim == 0:
+            return str(self.scaling.certificate)
+        return f"T from {float(values.min()):.3g} to {float(values.max()):.3g}, one for each of {len(values)} labels"
+
     def __str__(self) -> str:
+        if self.scaling.temperature.ndim:
+            return "T per label"
         value = float(self.scaling.temperature)
         return f"T={value:.2f}" if 0.01 <= value < 1000 else f"T={value:.0e}"
 
@@ -52,6 +68,11 @@ class Column:
     metrics: Metrics
     curve: ReliabilityCurve
     temperature: Temperature | None = None
+
+    @property
+    def is_pooled(self) -> bool:
+        """True for all tasks of lm-evaluation-harness together."""
+        return self.file.benchmark == POOLED
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +116,7 @@ class Results:
     def files(self) -> dict[str, PredictionsFile]:
         """All files by name, or by path where two have the same name."""
         fitted_on = (column.temperature.fitted_on for column in self.columns if column.temperature is not None)
-        plain = (column.file for column in self.columns if column.temperature is None)
+        plain = (column.file for column in self.columns if column.temperature is None and not column.is_pooled)
         files = {file.path: file for file in (*plain, *fitted_on)}.values()
         count = Counter(file.name for file in files)
         return {file.name if count[file.name] == 1 else str(file.path): file for file in files}
@@ -106,8 +127,22 @@ class Results:
         return {
             name: file
             for name, file in self.files.items()
-            if not file.is_probabilities and look_like_probabilities(file.scores)
+            if not file.is_probabilities and file.scores.ndim == 2 and look_like_probabilities(file.scores)
         }
+
+    @property
+    def doubts(self) -> list[str]:
+        """Warnings about logits that look like probabilities, and temperatures fitted on what they are evaluated on."""
+        doubts = [
+            f"{name}: every row lies in [0, 1] and sums to 1, as probabilities do, but it is evaluated as logits. If "
+            "they are probabilities, pass --probabilities, and --scores-key logits for an array of that name."
+            for name in self.doubtful
+        ]
+        plain = {column.file.path: column.file for column in self.columns if column.temperature is None}
+        fits = [(column.file.path, column.temperature) for column in self.columns if column.temperature is not None]
+        if any(are_same(plain[path], fit.fitted_on) for path, fit in fits):
+            doubts.append("A temperature was fitted on the samples it is evaluated on, so that result is too good.")
+        return doubts
 
 
 def without_interval(values: Mapping[str, float | None], intervals: Mapping[str, Interval]) -> list[str]:
@@ -116,8 +151,10 @@ def without_interval(values: Mapping[str, float | None], intervals: Mapping[str,
 
 
 def have_same_labels(first: PredictionsFile, second: PredictionsFile) -> bool:
-    """True if two files have the same labels."""
-    return torch.equal(first.labels.long(), second.labels.long())
+    """True if two files have the same labels, and the same numbers of choices."""
+    if first.offsets is not None and second.offsets is not None and not torch.equal(first.offsets, second.offsets):
+        return False
+    return first.form == second.form and torch.equal(first.labels.long(), second.labels.long())
 
 
 def are_same(first: PredictionsFile, second: PredictionsFile) -> bool:
@@ -126,29 +163,43 @@ def are_same(first: PredictionsFile, second: PredictionsFile) -> bool:
 
 
 def evaluated(files: Sequence[PredictionsFile], held_out: Sequence[PredictionsFile], settings: Settings) -> Results:
-    """Evaluate files, each also after temperature scaling if there are held-out files: one for all, or one each."""
+    """Evaluate files, each also after temperature scaling if there are held-out files: one for all, or one each.
+
+    Several tasks of lm-evaluation-harness are also evaluated together.
+    """
     if len({file.path for file in files}) < len(files):
         raise ValueError(f"expected different files, got {', '.join(str(file.path) for file in files)}")
     if len(held_out) not in (0, 1, len(files)):
         raise ValueError(f"expected one held-out file, or one for each of {len(files)} files, got {len(held_out)}")
-    fitted = [_fitted(file) for file in held_out]
-    temperatures: Sequence[Temperature | None] = fitted * len(files) if len(fitted) == 1 else fitted
+    scalings = [_fitted(file) for file in held_out]
+    every = [*files, *_pooled(files)]
+    temperatures: Sequence[Temperature | None] = scalings * len(every) if len(scalings) == 1 else scalings
     columns = []
-    for name, file, temperature in zip_longest(_names(files), files, temperatures):
-        with _naming(file):
-            columns.append(_column(name, file, settings))
+    for name, file, temperature in zip_longest(names_of(every), every, temperatures):
+        with naming(file):
+            columns.append(column_of(name, file, settings))
             if temperature is not None:
                 columns.append(_scaled(name, file, temperature, settings))
     return Results(columns, list(_differences(columns, settings)), settings)
 
 
-def _names(files: Sequence[PredictionsFile]) -> list[str]:
-    names = [file.name for file in files]
-    return names if len(set(names)) == len(names) else [str(file.path) for file in files]
+def names_of(files: Sequence[PredictionsFile]) -> list[str]:
+    """Tasks of lm-evaluation-harness, or names of files, or paths: the first of them that tells the files apart."""
+    for names in ([file.benchmark or file.name for file in files], [file.name for file in files]):
+        if len(set(names)) == len(names):
+            return names
+    return [str(file.path) for file in files]
+
+
+def _pooled(files: Sequence[PredictionsFile]) -> Iterator[PredictionsFile]:
+    """All samples together if the files are different tasks of lm-evaluation-harness."""
+    tasks = {file.benchmark for file in files}
+    if len(files) > 1 and None not in tasks and len(tasks) == len(files):
+        yield replace(joined(files), path=Path(POOLED), benchmark=POOLED)
 
 
 @contextmanager
-def _naming(file: PredictionsFile) -> Iterator[None]:
+def naming(file: PredictionsFile) -> Iterator[None]:
     """Put the path of the file in front of errors about its content."""
     try:
         yield
@@ -157,44 +208,61 @@ def _naming(file: PredictionsFile) -> Iterator[None]:
 
 
 def _fitted(held_out: PredictionsFile) -> Temperature:
-    with _naming(held_out), warnings.catch_warnings():
-        warnings.simplefilter("ignore", calibration.CalibrationWarning)  # the certificate has the same message
-        return Temperature(held_out, TemperatureScaling().fit(_logits(held_out), held_out.labels))
+    with naming(held_out):
+        scaling = fitted(TemperatureScaling, held_out)
+        assert isinstance(scaling, TemperatureScaling)
+        return Temperature(held_out, scaling)
 
 
-def _logits(file: PredictionsFile) -> Tensor:
-    """The logits, or the logarithm of the probabilities, whose softmax gives the probabilities."""
-    if not file.is_probabilities:
-        return file.scores
-    probabilities, _ = checked_probabilities(file.scores, file.labels)
-    zeros = (probabilities == 0).any(1).nonzero()
-    if len(zeros):
-        raise ValueError(
-            f"expected probabilities above 0 for temperature scaling, got 0 in row {int(zeros[0])} and "
-            f"{len(zeros) - 1} more rows: save the logits instead"
-        )
-    return probabilities.double().log()
-
-
-def _column(name: str, file: PredictionsFile, settings: Settings) -> Column:
-    evaluation = Evaluation(bins=settings.bins, metrics=calibration.ALL)
+def column_of(name: str, file: PredictionsFile, settings: Settings) -> Column:
+    """Metrics and reliability curve of a file, with intervals if its samples are independent."""
+    evaluation = Evaluation(bins=settings.bins, metrics=_metrics(file), **asdict(file.form))
     add = evaluation.update_probabilities if file.is_probabilities else evaluation.update
-    add(file.scores, file.labels)
+    add(file.scores, file.labels, offsets=file.offsets)
     metrics = evaluation.compute()
-    if settings.resamples:
+    if settings.resamples and has_independent_samples(file):
         resample = calibration.intervals_probabilities if file.is_probabilities else calibration.intervals
-        metrics = replace(metrics, intervals=resample(file.scores, file.labels, **_options(settings)))
+        metrics = replace(metrics, intervals=resample(*_samples(file), **_options(file, settings)))
     return Column(name, file, metrics, evaluation.reliability())
 
 
+def _metrics(file: PredictionsFile) -> tuple[str, ...]:
+    return defined(None, ALL, weighted=False, ragged=file.form.task == "multiple_choice")
+
+
+def has_independent_samples(file: PredictionsFile) -> bool:
+    """True if every label is a sample of its own: not for maps, sequences and multi-label problems."""
+    return file.form.task != "multilabel" and file.labels.ndim == 1 and _kept(file) is not None
+
+
+def _kept(file: PredictionsFile) -> Tensor | None:
+    """The labels that are not ignored; None for multiple choice that ignores some."""
+    if file.form.ignore_index is None:
+        return torch.ones_like(file.labels, dtype=torch.bool)
+    return None if file.offsets is not None else file.labels != file.form.ignore_index
+
+
+def _samples(file: PredictionsFile) -> tuple[Tensor, Tensor]:
+    kept = _kept(file)
+    return (file.scores, file.labels) if file.offsets is not None else (file.scores[kept], file.labels[kept])
+
+
+def confidences(file: PredictionsFile) -> tuple[Tensor, Tensor]:
+    """The confidence of every sample, and whether it is correct: (n,) both, in no particular order."""
+    source = of_probabilities if file.is_probabilities else of_logits
+    every = problems(file.scores, file.labels, file.form, name=file.kind, offsets=file.offsets)
+    parts = [
+        source(scores, labels, (), min(TOP_K, rows.classes))
+        for problem in every
+        for rows in problem
+        for scores, labels, _ in rows.blocks()
+    ]
+    return torch.cat([part.confidence for part in parts]), torch.cat([part.correct for part in parts])
+
+
 def _scaled(name: str, file: PredictionsFile, temperature: Temperature, settings: Settings) -> Column:
-    held_out = temperature.fitted_on
-    classes, expected = file.scores.shape[1], held_out.scores.shape[1]
-    if classes != expected:
-        raise ValueError(f"expected {expected} classes as in {held_out.path}, got {classes}")
-    logits = temperature.scaling(_logits(file))
-    scaled = replace(file, scores=logits.softmax(1) if file.is_probabilities else logits)
-    return replace(_column(f"{name}, {temperature}", scaled, settings), temperature=temperature)
+    scaled = calibrated(temperature.scaling, file, temperature.fitted_on)
+    return replace(column_of(f"{name}, {temperature}", scaled, settings), temperature=temperature)
 
 
 def _differences(columns: Sequence[Column], settings: Settings) -> Iterator[Difference]:
@@ -209,14 +277,15 @@ def _differences(columns: Sequence[Column], settings: Settings) -> Iterator[Diff
 def _difference(column: Column, first: Column, settings: Settings) -> Difference:
     of_first = first.metrics.as_row()
     values = {name: _less(value, of_first[name]) for name, value in column.metrics.as_row().items()}
-    if not settings.resamples:
+    if not (settings.resamples and has_independent_samples(column.file)):
         return Difference(column, first, values, {})
     resample = (
         calibration.difference_intervals_probabilities
         if column.file.is_probabilities
         else calibration.difference_intervals
     )
-    bounds = resample(column.file.scores, first.file.scores, first.file.labels, **_options(settings))
+    (of_column, labels), (of_first_file, _) = _samples(column.file), _samples(first.file)
+    bounds = resample(of_column, of_first_file, labels, **_options(column.file, settings))
     return Difference(column, first, values, bounds)
 
 
@@ -224,5 +293,5 @@ def _less(value: float | None, first: float | None) -> float | None:
     return None if value is None or first is None else value - first
 
 
-def _options(settings: Settings) -> dict[str, int]:
-    return {"bins": settings.bins, "resamples": settings.resamples, "seed": settings.seed}
+def _options(file: PredictionsFile, settings: Settings) -> dict[str, Any]:
+    return {**asdict(settings), "task": file.form.task, "offsets": file.offsets}

@@ -4,19 +4,66 @@ from __future__ import annotations
 
 import csv
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, TextIO
 
 import torch
 from torch import Tensor
 
+from ..inputs import Task
 from .keys import Keys, UnusableError
 
-Content = tuple[Tensor, Tensor, str]
-"""Scores, labels, and a description of where they were in the file."""
+OFFSETS = "offsets"
+EVERY = 1000  # lines between two reports of progress
+
+Report = Callable[[int], object]
+"""Is called with the number of bytes that were read so far."""
+
+
+class Content(NamedTuple):
+    """Scores, labels, and a description of where they were in the file; offsets of multiple choice.
+
+    ``task`` is None unless the format states it, and ``name`` a name for the samples, if the file has one.
+    """
+
+    scores: Tensor
+    labels: Tensor
+    source: str
+    offsets: Tensor | None = None
+    task: Task | None = None
+    name: str | None = None
+
+
+class Row(NamedTuple):
+    """A row of named values, with its place in the file for errors."""
+
+    values: dict[str, Any]
+    place: str
+
+
+def offsets_of(counts: Sequence[int]) -> Tensor:
+    """The offsets (n + 1,) of rows with these numbers of scores.
+
+    >>> offsets_of([2, 3])
+    tensor([0, 2, 5])
+    """
+    return torch.tensor([0, *counts]).cumsum(0)
+
+
+def shortened(text: str) -> str:
+    """Text of at most 60 characters, for an error."""
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def reported(file: TextIO, report: Report) -> Iterator[str]:
+    """The lines of a file, reporting the bytes that were read."""
+    for number, line in enumerate(file):
+        if number % EVERY == 0:
+            report(file.buffer.tell())
+        yield line
 
 
 def needed(module: str, path: Path) -> ModuleType:
@@ -28,7 +75,7 @@ def needed(module: str, path: Path) -> ModuleType:
         raise ImportError(f"{path}: {path.suffix} files need {package}: pip install '.[lab]'", name=package) from error
 
 
-def npz(path: Path, keys: Keys) -> Content:
+def npz(path: Path, keys: Keys, _: Report) -> Content:
     """Scores and labels of numpy.savez(path, logits=…, labels=…)."""
     numpy = needed("numpy", path)
     file = numpy.load(path, allow_pickle=False)
@@ -36,17 +83,28 @@ def npz(path: Path, keys: Keys) -> Content:
         raise UnusableError("expected the named arrays of numpy.savez(path, logits=…, labels=…), got a single array")
     with file:
         scores, labels = keys.arrays_among(file.files)
-        return _array_numbers(numpy, file, scores), _array_numbers(numpy, file, labels), keys.source(scores, labels)
+        offsets = _array_numbers(numpy, file, OFFSETS) if _has_offsets(keys, file.files) else None
+        values, truth = (_array_numbers(numpy, file, name) for name in (scores, labels))
+        return Content(values, truth, keys.source(scores, labels), offsets)
 
 
-def safetensors(path: Path, keys: Keys) -> Content:
+def safetensors(path: Path, keys: Keys, _: Report) -> Content:
     """Scores and labels of safetensors.torch.save_file({"logits": …, "labels": …}, path)."""
     with needed("safetensors", path).safe_open(path, framework="pt") as file:
         scores, labels = keys.arrays_among(file.keys())
         values = file.get_tensor(scores)
         if values.is_floating_point() and values.element_size() < 2:
             raise UnusableError(f"expected scores of at least half precision in {scores!r}, got {values.dtype}")
-        return values, file.get_tensor(labels), keys.source(scores, labels)
+        offsets = file.get_tensor(OFFSETS) if _has_offsets(keys, file.keys()) else None
+        return Content(values, file.get_tensor(labels), keys.source(scores, labels), offsets)
+
+
+def _has_offsets(keys: Keys, names: Sequence[str]) -> bool:
+    """True for multiple choice, whose scores (m,) need offsets (n + 1,)."""
+    if keys.task == "multiple_choice" and OFFSETS not in names:
+        listed = ", ".join(map(repr, names))
+        raise UnusableError(f"expected an array {OFFSETS!r} (n + 1,) beside the scores (m,), got {listed}")
+    return keys.task == "multiple_choice"
 
 
 def _array_numbers(numpy: ModuleType, file: Any, name: str) -> Tensor:
@@ -63,15 +121,16 @@ def _array_numbers(numpy: ModuleType, file: Any, name: str) -> Tensor:
     return torch.from_numpy(numpy.asarray(values, dtype=values.dtype.newbyteorder("=")))  # native byte order
 
 
-def csv_table(path: Path, keys: Keys) -> Content:
+def csv_table(path: Path, keys: Keys, report: Report) -> Content:
     """Scores and labels of a table with a header: a column of labels and one for each class."""
+    _refuse_other_task(keys, path)
     if keys.scores is not None:
         raise UnusableError(
             f"expected no --scores-key for a .csv, which has a column for each class, got {keys.scores!r}: "
             "name the columns with --classes"
         )
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file)
+        rows = csv.reader(reported(file, report))
         names = [name.strip() for name in next(rows, [])]
         columns = keys.columns_among(names)
         place = {name: index for index, name in enumerate(names)}
@@ -83,21 +142,28 @@ def csv_table(path: Path, keys: Keys) -> Content:
     if not numbers:
         raise UnusableError("expected at least one row under the header, got none")
     table = torch.frombuffer(numbers, dtype=torch.float64).view(-1, len(used))
-    return table[:, :-1], whole(table[:, -1], columns.label), str(columns)
+    return Content(table[:, :-1], whole(table[:, -1], columns.label), str(columns))
 
 
-def parquet(path: Path, keys: Keys) -> Content:
+def parquet(path: Path, keys: Keys, _: Report) -> Content:
     """Scores and labels of a table, with a column for each class or one column with a list of scores."""
+    _refuse_other_task(keys, path)
     with needed("pyarrow.parquet", path).ParquetFile(path) as file:  # read_table adds columns for folders such as y=1
         names = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]  # pandas'
         if keys.has_scores_among(names):
             scores, label = keys.arrays_among(names)
             table = file.read([scores, label])
-            return _lists(table, scores, path), whole(_column(table, label), label), keys.source(scores, label)
+            truth = whole(_column(table, label), label)
+            return Content(_lists(table, scores, path), truth, keys.source(scores, label))
         columns = keys.columns_among(names)
         table = file.read([*columns.classes, columns.label])
     values = torch.stack([_column(table, name) for name in columns.classes], 1)
-    return values, whole(_column(table, columns.label), columns.label), str(columns)
+    return Content(values, whole(_column(table, columns.label), columns.label), str(columns))
+
+
+def _refuse_other_task(keys: Keys, path: Path) -> None:
+    if keys.task != "multiclass":
+        raise UnusableError(f"expected a .npz, .safetensors or .jsonl file for task {keys.task!r}, got {path.suffix}")
 
 
 def whole(values: Tensor, name: str) -> Tensor:
@@ -117,13 +183,13 @@ def whole(values: Tensor, name: str) -> Tensor:
 def _cells(row: Sequence[str], names: Sequence[str], used: Sequence[int], line: int) -> list[float]:
     """The numbers in the used columns."""
     if len(row) != len(names):
-        raise UnusableError(f"expected {len(names)} cells as in the header, got {len(row)} in line {line}")
+        raise UnusableError(f"expected {len(names)} cells as in the header, got {len(row)}", f":{line}")
     try:
         return [float(row[index]) for index in used]
     except ValueError:
         index = next(index for index in used if not _is_number(row[index]))
-        message = f"expected a number in line {line}, column {names[index]!r}, got {row[index]!r}"
-        raise UnusableError(message) from None
+        message = f"expected a number in column {names[index]!r}, got {row[index]!r}"
+        raise UnusableError(message, f":{line}") from None
 
 
 def _is_number(cell: str) -> bool:

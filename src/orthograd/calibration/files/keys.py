@@ -7,16 +7,31 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+from ..inputs import Task
 
 LOGITS = ("logits",)
 PROBABILITIES = ("probabilities", "probs")
 LABELS = ("labels", "label", "y", "targets", "target")
 
+HUGGING_FACE = {LOGITS: ("predictions",), PROBABILITIES: ("scores",), LABELS: ("label_ids",)}
+"""Names of Hugging Face's Trainer and pipelines, which elsewhere mean other things: used if a file has no other."""
+
+Normalization = Literal["none", "characters", "bytes"]
+
 _NUMBERED = re.compile("(.*?)([0-9]+)", re.DOTALL)
 
 
 class UnusableError(ValueError):
-    """The content of a file cannot be used. The message lacks only the name of the file."""
+    """The content of a file cannot be used. The message lacks only the name of the file.
+
+    ``place`` is added to that name, such as ":17" for a line.
+    """
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,8 @@ class Keys:
     labels: str | None
     probabilities: bool
     classes: Sequence[str] | None = None
+    task: Task = "multiclass"
+    normalize: Normalization = "none"
 
     def scores_among(self, names: Iterable[str]) -> str:
         """The name of the scores.
@@ -49,7 +66,7 @@ class Keys:
         """
         there = list(names)
         usual, others = (PROBABILITIES, LOGITS) if self.probabilities else (LOGITS, PROBABILITIES)
-        if self.scores is None and not set(usual).intersection(there) and set(others).intersection(there):
+        if self.scores is None and not _present(usual, there) and _present(others, there):
             raise UnusableError(_wrong_scores(self.probabilities, there))
         return _one_of(there, "scores", self.scores, usual)
 
@@ -94,12 +111,18 @@ class Keys:
             raise UnusableError("expected either --scores-key or --classes, got both")
         if self.scores is not None or self.classes is not None:
             return self.classes is None
-        return not {*LOGITS, *PROBABILITIES}.isdisjoint(names)
+        there = list(names)
+        return any(_present(usual, there) for usual in (LOGITS, PROBABILITIES))
 
 
-def _one_of(there: Sequence[str], what: str, asked: str | None, usual: Sequence[str]) -> str:
+def _present(usual: tuple[str, ...], there: Sequence[str]) -> list[str]:
+    """The usual names that are there, otherwise those of Hugging Face."""
+    return [name for name in usual if name in there] or [name for name in HUGGING_FACE[usual] if name in there]
+
+
+def _one_of(there: Sequence[str], what: str, asked: str | None, usual: tuple[str, ...]) -> str:
     wanted = usual if asked is None else (asked,)
-    matching = [name for name in wanted if name in there]
+    matching = _present(usual, there) if asked is None else [name for name in wanted if name in there]
     if len(matching) == 1:
         return matching[0]
     option, listed = f"--{what}-key", _listed(there)

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-from . import formats
-from .keys import Keys, UnusableError
+from ..inputs import Form, Scores, Task
+from . import formats, rows
+from .keys import Keys, Normalization, UnusableError
 
-_READERS: dict[str, Callable[[Path, Keys], formats.Content]] = {
+_Reader = Callable[[Path, Keys, formats.Report], formats.Content]
+_READERS: dict[str, _Reader] = {
     ".npz": formats.npz,
     ".safetensors": formats.safetensors,
     ".csv": formats.csv_table,
     ".parquet": formats.parquet,
+    ".jsonl": rows.jsonl,
+    ".json": rows.json_file,
 }
 SUFFIXES = tuple(_READERS)
 
 _BEGINNINGS = {".npz": (0, (b"PK", b"\x93NUMPY")), ".parquet": (0, (b"PAR1",)), ".safetensors": (8, (b"{",))}
 """Offset and possible first bytes of each format."""
 
+_TEXTS = (".csv", ".jsonl", ".json")
 _PICKLES = {".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".joblib"}
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionsFile:
-    """Scores (n, classes) and labels (n,) from a file. Their values are checked when they are evaluated."""
+    """Scores and labels from a file, by default (n, classes) and (n,). Values are checked when they are evaluated."""
 
     path: Path
     scores: Tensor
@@ -38,10 +44,34 @@ class PredictionsFile:
     source: str
     """Description of the used arrays or columns."""
 
+    form: Form = field(default_factory=Form)
+    offsets: Tensor | None = None
+    """Offsets (n + 1,) of the scores (m,) of multiple choice."""
+
+    benchmark: str | None = None
+    """The task of lm-evaluation-harness."""
+
     @property
     def name(self) -> str:
         """The name of the file, without its directory."""
         return self.path.name
+
+    @property
+    def kind(self) -> Scores:
+        """``"logits"`` or ``"probabilities"``."""
+        return "probabilities" if self.is_probabilities else "logits"
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes, or of labels of a multi-label problem; None for multiple choice."""
+        if self.form.task == "multiple_choice":
+            return None
+        return 2 if self.form.task == "binary" else self.form.classes_last(self.scores, self.kind).shape[-1]
+
+    def to(self, device: torch.device) -> PredictionsFile:
+        """The file with its tensors on a device."""
+        offsets = None if self.offsets is None else self.offsets.to(device)
+        return replace(self, scores=self.scores.to(device), labels=self.labels.to(device), offsets=offsets)
 
 
 def read_predictions(
@@ -51,16 +81,27 @@ def read_predictions(
     labels_key: str | None = None,
     classes: Sequence[str] | None = None,
     probabilities: bool = False,
+    task: Task = "multiclass",
+    classes_dim: int | None = None,
+    ignore_index: int | None = None,
+    normalize: Normalization = "none",
+    report: formats.Report = lambda _: None,
 ) -> PredictionsFile:
-    """Read logits, or probabilities, and labels from a .npz, .safetensors, .csv or .parquet file.
+    """Read logits, or probabilities, and labels from a .npz, .safetensors, .csv, .parquet, .jsonl or .json file.
 
     Args:
         path: the file.
-        scores_key: name of the array of scores; by default "logits", or "probabilities" or "probs".
-        labels_key: name of the labels; by default "labels", "label", "y", "targets" or "target".
+        scores_key: name of the array of scores; by default "logits", or "probabilities" or "probs", or what Hugging
+            Face calls them: "predictions", or "scores".
+        labels_key: name of the labels; by default "labels", "label", "y", "targets" or "target", or "label_ids".
         classes: columns of a table, in the order of the labels; ["class_*"] means class_0, class_1 … By default all
             columns but the label, numbered from 0.
         probabilities: read probabilities instead of logits.
+        task, classes_dim, ignore_index: the form of the predictions, as in `evaluate`. Samples of lm-evaluation-harness
+            are multiple choice without being told.
+        normalize: divide the log-likelihoods of lm-evaluation-harness by the number of "characters" of a choice, as its
+            acc_norm does, or of "bytes", as acc_bytes does.
+        report: is called with the number of bytes that were read so far from a .csv or .jsonl file.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -75,21 +116,27 @@ def read_predictions(
     tensor([[ 2.5000, -1.0000],
             [ 0.5000,  1.5000]], dtype=torch.float64)
     """
-    path = Path(path)
+    path, form = Path(path), Form(task, classes_dim, ignore_index)
+    if normalize not in get_args(Normalization):
+        raise ValueError(f"expected normalize among {', '.join(get_args(Normalization))}, got {normalize!r}")
     reader = _reader(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
     _refuse_other_format(path)
     try:
-        scores, labels, source = reader(path, Keys(scores_key, labels_key, probabilities, classes))
+        content = reader(path, Keys(scores_key, labels_key, probabilities, classes, task, normalize), report)
     except UnusableError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path}{error.place}: {error}") from error
     except (ImportError, PermissionError, MemoryError):
         raise
     except Exception as error:  # broken files raise errors of zipfile, zlib, pyarrow and others
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{path}: cannot be read as {path.suffix.lower()}, is it complete? {reason}") from error
-    return PredictionsFile(path, scores, _signed(labels), probabilities, source)
+    form = form if content.task is None else Form(content.task, None, ignore_index)
+    labels = _signed(content.labels)
+    return PredictionsFile(
+        path, content.scores, labels, probabilities, content.source, form, content.offsets, content.name
+    )
 
 
 def _refuse_other_format(path: Path) -> None:
@@ -98,7 +145,7 @@ def _refuse_other_format(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(4096)
     matching = [name for name, (at, signs) in _BEGINNINGS.items() if start[at:].startswith(signs)]
-    if suffix in matching or (suffix == ".csv" and b"\0" not in start):  # text has no zero bytes
+    if suffix in matching or (suffix in _TEXTS and b"\0" not in start):  # text has no zero bytes
         return
     shown = f"it begins with {start[:12]!r}" if start else "it is empty"
     guess = f"a {matching[0]} file" if matching else "another format"
@@ -109,13 +156,13 @@ def _signed(labels: Tensor) -> Tensor:
     return labels.long() if labels.dtype in _UNSIGNED else labels  # torch has few operations for unsigned integers
 
 
-def _reader(path: Path) -> Callable[[Path, Keys], formats.Content]:
+def _reader(path: Path) -> _Reader:
     suffix = path.suffix.lower()
     if suffix in _READERS:
         return _READERS[suffix]
     reason = ""
     if suffix in _PICKLES:
-        reason = f"; {suffix} files are pickles, which can run code when they are loaded"
+        reason = f"; {suffix} files are pickles, which can run code when they are loaded: save with numpy.savez"
     if suffix == ".npy":
         reason = "; a .npy holds one array, but scores and labels are needed: save both with numpy.savez"
     raise ValueError(

@@ -49,6 +49,7 @@ def _file(column: Column) -> dict[str, Any]:
     return {
         "path": str(column.file.path),
         "source": column.file.source,
+        "benchmark": column.file.benchmark,
         "temperature": temperature,
         **column.metrics.as_dict(),
     }
@@ -60,7 +61,7 @@ def _temperature(temperature: Temperature) -> dict[str, Any]:
         "value": temperature.scaling.temperature,
         "fitted_on": str(temperature.fitted_on.path),
         "certificate": None if fit is None else asdict(fit),
-        "summary": str(fit),
+        "summary": temperature.summary,
     }
 
 

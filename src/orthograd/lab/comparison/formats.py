@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 
 from ...calibration import CONVENTIONS
 from ...statistics import Comparison, ComparisonTable
 from ...statistics.table import ARROWS, markdown_table
 from ...statistics.verdict import probability
+from ..page.document import csv_text
 
 TITLES = {
     "top1_accuracy": "accuracy, %",
@@ -28,10 +27,10 @@ TITLES = {
 """Titles of the compared metrics, in the order of the table."""
 
 IMAGES = {
-    "clean": "clean test images",
-    "shifted": "corrupted test images",
-    "temperature-scaled": "clean test images after temperature scaling",
-    "shifted-temperature-scaled": "corrupted test images after temperature scaling",
+    "clean": "clean test samples",
+    "shifted": "corrupted test samples",
+    "temperature-scaled": "clean test samples after temperature scaling",
+    "shifted-temperature-scaled": "corrupted test samples after temperature scaling",
 }
 """Titles of the image sets of a comparison's tables."""
 
@@ -109,13 +108,6 @@ def as_csv(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
     """The table for a spreadsheet."""
     named = [[str(row.metric), *cells(row)[1:]] for row in table]
     return csv_text([header(baseline, candidate), *named])
-
-
-def csv_text(lines: list[list[str]]) -> str:
-    """Rows of cells as CSV."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
 
 
 def latex(table: ComparisonTable, *, baseline: str, candidate: str) -> str:

@@ -153,7 +153,7 @@ def print_results(console: Console, pair: MethodPair, folder: Path) -> None:
     """Print the tables and the verdict, and write all files."""
     names, failed = names_of(pair), failed_runs(folder / "runs", pair, folder / "report.html")
     for title, table in pair.tables.items():
-        console.print(_table(IMAGES[title], table, names))
+        console.print(console_table(IMAGES[title], table, names))
     written = write_comparison(pair, names, folder, failed=failed)
     console.print(verdict(pair.tables["clean"], baseline=names[0], candidate=names[1]))
     if failed:
@@ -161,7 +161,7 @@ def print_results(console: Console, pair: MethodPair, folder: Path) -> None:
     console.print(f"Report: {written[0]}", f"Also written: {', '.join(path.name for path in written[1:])}", sep="\n")
 
 
-def _table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
+def console_table(title: str, table: ComparisonTable, names: tuple[str, str]) -> Table:
     """A table that fits a terminal: means, difference, corrected p and verdict."""
     shown = Table(
         *("metric", *names, f"{names[1]} − {names[0]}", "p (Holm)", "verdict"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ...calibration import CONVENTIONS
 from ...statistics import Comparison, ComparisonTable, compare_table
+from ...statistics.verdict import probability
 from ..jobs.record import difference, fingerprint_of
 from .formats import TITLES
 from .records import (
@@ -73,7 +75,7 @@ class MethodPair:
 
     @property
     def is_scaled(self) -> bool:
-        """True if every run has a temperature, fitted on held-out images."""
+        """True if every run has a temperature, fitted on held-out samples."""
         return all(record["after_temperature"] is not None for record in self.records)
 
     @cached_property
@@ -89,16 +91,19 @@ class MethodPair:
         return tables
 
     def _table(self, metrics_of: Callable[[Record], Metrics]) -> ComparisonTable:
-        known = {}
-        for name in TITLES:
-            methods = tuple(
-                [metrics_of(record)[name] for record in method] for method in (self.baseline, self.candidate)
-            )
-            if all(is_number(value) for method in methods for value in method):
-                known[name] = (methods[0], methods[1])
-        better = {name: CONVENTIONS[name].better for name in known}
-        margins = {name: margin for name, margin in MARGINS.items() if name in known}
-        return compare_table(known, better=better, margins=margins)
+        return compared(*([metrics_of(record) for record in method] for method in (self.baseline, self.candidate)))
+
+
+def compared(baseline: Sequence[Metrics], candidate: Sequence[Metrics]) -> ComparisonTable:
+    """The table of two methods from the metrics of each seed, less those that are undefined or infinite in some run."""
+    known = {}
+    for name in TITLES:
+        values: list[Any] = [metrics.get(name) for metrics in (*baseline, *candidate)]
+        if all(map(is_number, values)):
+            known[name] = values[: len(baseline)], values[len(baseline) :]
+    better = {name: CONVENTIONS[name].better for name in known}
+    margins = {name: margin for name, margin in MARGINS.items() if name in known}
+    return compare_table(known, better=better, margins=margins)
 
 
 def verdict(table: ComparisonTable, *, baseline: str, candidate: str) -> str:
@@ -135,7 +140,7 @@ def _tested(row: Comparison, digits: int) -> str:
     """The difference, its 95% interval and its corrected p."""
     numbers = (f"{value:+.{digits}f}".replace("-", "−") for value in (row.difference, *row.interval))
     p = row.p if row.corrected_p is None else row.corrected_p
-    tested = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    tested = "p < 0.001" if p < 0.001 else f"p = {probability(p)}"
     return "{}, 95% interval {} to {}, {}".format(*numbers, tested)
 
 

@@ -95,13 +95,13 @@ def shifts(record: Record) -> list[str]:
 
 
 def clean(record: Record) -> Metrics:
-    """The metrics of clean test images."""
+    """The metrics of clean test samples."""
     metrics: Metrics = record["metrics"]["clean"]
     return metrics
 
 
 def after_temperature(record: Record) -> Metrics:
-    """The metrics of clean test images after temperature scaling."""
+    """The metrics of clean test samples after temperature scaling."""
     metrics: Metrics = record["after_temperature"]["metrics"]
     return metrics
 

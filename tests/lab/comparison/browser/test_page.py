@@ -167,7 +167,7 @@ def test_a_screen_reader_finds_headings_tables_and_figures_by_name(browser, file
         assert len(names) >= least, role
         assert all(names), role
     assert any(
-        name.startswith("Clean test images. Differences are ⊥Grad − SGD;") for role, name in heard if role == "table"
+        name.startswith("Clean test samples. Differences are ⊥Grad − SGD;") for role, name in heard if role == "table"
     )
     assert ("columnheader", "p (Holm)") in heard
     assert ("rowheader", "ECE\u00a0↓") in heard

@@ -6,10 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ....calibration import CONVENTIONS
-from ..formats import metric_title
-from ..pair import MethodPair
-from ..records import by_severity, shifts
-from .figure import (
+from ...page.figure import (
     METHODS,
     Band,
     Frame,
@@ -28,7 +25,10 @@ from .figure import (
     panel,
     thinned,
 )
-from .markup import Markup, joined, table, tag
+from ...page.markup import Markup, joined, table, tag
+from ..formats import metric_title
+from ..pair import MethodPair
+from ..records import by_severity, shifts
 from .pairs import MAIN
 
 SEVERITY_FRAME = Frame()
@@ -41,7 +41,7 @@ DRAWN, LISTED, MARKED = 400, 50, 8  # epochs of a line, of a table, with a marke
 def severity_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """The mean over all corruptions, then each corruption."""
     if not pair.is_shifted:
-        return tag("p", "This section is missing: these runs were evaluated on clean images only.", class_="missing")
+        return tag("p", "This section is missing: these runs were evaluated on clean samples only.", class_="missing")
     corruptions = shifts(pair.baseline[0])
     levels = len(by_severity(pair.baseline[:1], "ece")[0])
     introduction = tag(

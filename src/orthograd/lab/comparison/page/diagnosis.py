@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...page.figure import METHODS, Frame, Scale, bottom_axis, drawing, entry, figure, panel
+from ...page.markup import Markup, joined, table, tag
 from ..pair import MethodPair
 from ..records import Record, is_number
-from .figure import METHODS, Frame, Scale, bottom_axis, drawing, entry, figure, panel
-from .markup import Markup, joined, table, tag
 
 DRAWN, ROW, LONGEST = 12, 26, 15  # parameters, units of the drawing, letters of a name
 EFFECTS = {
@@ -65,7 +65,7 @@ def section(pair: MethodPair, names: tuple[str, str]) -> Markup | None:
     introduction = tag(
         "p",
         "The radial part of a gradient points along its weight and only rescales it. ⊥Grad removes this part, so it "
-        f"acts where it is large. Measured on {samples:,} training images before the first step and after the last; "
+        f"acts where it is large. Measured on {samples:,} training samples before the first step and after the last; "
         "mean over the seeds. The effect of a norm was measured by halving and doubling the parameter.",
     )
     drawn = [one for one in parameters if one.effect != "idle"][:DRAWN]

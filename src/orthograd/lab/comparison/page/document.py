@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 
 from ....statistics import Comparison, ComparisonTable
+from ...page.document import whole_page
+from ...page.markup import Markup, joined, tag
 from ..formats import TITLES
 from ..pair import MethodPair, evidence
 from . import diagnosis, pairs, reliability, tables
 from .curves import severity_section, training_section
-from .markup import Markup, joined, tag
 from .runs import FailedRun, downloads_section, failure_count, failures_section, settings_of, setup_section
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 IMAGES = {
-    "clean": "On clean test images",
-    "shifted": "On corrupted test images",
-    "temperature-scaled": "On clean test images after temperature scaling",
-    "shifted-temperature-scaled": "On corrupted test images after temperature scaling",
+    "clean": "On clean test samples",
+    "shifted": "On corrupted test samples",
+    "temperature-scaled": "On clean test samples after temperature scaling",
+    "shifted-temperature-scaled": "On corrupted test samples after temperature scaling",
 }
 CALIBRATED = {
     "better": "better calibrated",
@@ -45,17 +44,9 @@ def page(pair: MethodPair, *, names: tuple[str, str], command: str, failed: Sequ
         failed: Runs that have no record because they failed.
     """
     sections = {"Runs that failed": failures_section(pair, names, failed), **_sections(pair, names, command)}
-    title, about = headline(pair.tables["clean"], names), _about(pair, failed)
-    body = tag(
-        "body",
-        page_patterns(),
-        tag(
-            "main",
-            tag("header", tag("p", about, class_="about"), tag("h1", title), verdict_section(pair, names)),
-            (_section(name, content) for name, content in sections.items() if content),
-        ),
+    return whole_page(
+        headline(pair.tables["clean"], names), _about(pair, failed), verdict_section(pair, names), sections
     )
-    return f"<!DOCTYPE html>\n{tag('html', page_head(title), body, lang='en')}\n"
 
 
 def _sections(pair: MethodPair, names: tuple[str, str], command: str) -> Mapping[str, Markup | None]:
@@ -69,11 +60,6 @@ def _sections(pair: MethodPair, names: tuple[str, str], command: str) -> Mapping
         "Settings and versions": setup_section(pair, names, command),
         "Data": downloads_section(pair, names),
     }
-
-
-def _section(name: str, content: Markup) -> Markup:
-    identity = "".join(sign if sign.isalnum() else "-" for sign in name.lower()).strip("-")
-    return tag("section", tag("h2", name, id=identity), content, aria_labelledby=identity)
 
 
 def _about(pair: MethodPair, failed: Sequence[FailedRun]) -> str:
@@ -117,7 +103,7 @@ def calibration_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
     )
 
 
-def accuracy_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
+def accuracy_sentence(table: ComparisonTable, names: tuple[str, str], what: str = "clean test samples") -> str:
     """The second sentence: accuracy. It starts with "But" where it contradicts the first."""
     row, ece = table["top1_accuracy"], table["ece"].verdict
     turn = f"But {names[1]}" if {row.verdict, ece} == {"better", "worse"} else names[1]
@@ -128,14 +114,15 @@ def accuracy_sentence(table: ComparisonTable, names: tuple[str, str]) -> str:
         "equivalent": f"Accuracy is equivalent within {row.margin or 0:g} point",
         "inconclusive": "No difference in accuracy was detected",
     }[row.verdict]
-    return f"{start}: {row.candidate.mean:.1f}% of the clean test images against {row.baseline.mean:.1f}%."
+    return f"{start}: {row.candidate.mean:.1f}% of the {what} against {row.baseline.mean:.1f}%."
 
 
 def _summary(images: str, table: ComparisonTable) -> Markup:
-    return tag("li", tag("strong", IMAGES[images]), tag("ul", _groups(table)))
+    return tag("li", tag("strong", IMAGES[images]), tag("ul", verdict_groups(table)))
 
 
-def _groups(table: ComparisonTable) -> Iterator[Markup]:
+def verdict_groups(table: ComparisonTable) -> Iterator[Markup]:
+    """The metrics of each verdict, as items of a list."""
     for word in GROUPS:
         metrics = [_short(row) for row in table if row.verdict == word]
         if metrics:
@@ -147,58 +134,3 @@ def _groups(table: ComparisonTable) -> Iterator[Markup]:
 
 def _short(row: Comparison) -> str:
     return TITLES[str(row.metric)].removesuffix(", %")
-
-
-def page_head(title: str) -> Markup:
-    """The head of a page: title, style, and a policy that forbids loading anything."""
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("link", rel="icon", href="data:,"),  # otherwise the browser asks a server for one
-        tag("style", Markup(_style())),
-    )
-
-
-def drawing_style() -> str:
-    """The part of the page's style that a separate SVG file needs: colors and marks."""
-    text = _style()
-    colors = text[: text.index("* {")]
-    marks = text[text.index("\nsvg text {") : text.index("@media print")]
-    return f"{colors}{marks}.ground {{ fill: var(--paper); }}\n"
-
-
-def _style() -> str:
-    return files(__package__).joinpath("style.css").read_text(encoding="utf-8")
-
-
-def page_patterns() -> Markup:
-    """Hatches and dots, defined once for all diagrams of a page."""
-    over = tag(
-        "pattern",
-        tag("path", d="M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2"),
-        id="over",
-        width="6",
-        height="6",
-        patternUnits="userSpaceOnUse",
-    )
-    under = tag(
-        "pattern",
-        tag("circle", cx="2.5", cy="2.5", r="1"),
-        id="under",
-        width="5",
-        height="5",
-        patternUnits="userSpaceOnUse",
-    )
-    return tag(
-        "svg",
-        tag("defs", joined(over, under)),
-        width="0",
-        height="0",
-        class_="patterns",
-        aria_hidden="true",
-        focusable="false",
-    )

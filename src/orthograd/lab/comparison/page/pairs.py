@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ....calibration import CONVENTIONS
-from ..formats import metric_title
-from ..pair import MethodPair
-from ..records import Metrics, Record, clean, is_number, shifted
-from .figure import (
+from ...page.figure import (
     METHODS,
     Frame,
     around,
@@ -24,7 +21,10 @@ from .figure import (
     method_entries,
     panel,
 )
-from .markup import Markup, joined, table, tag
+from ...page.markup import Markup, joined, table, tag
+from ..formats import metric_title
+from ..pair import MethodPair
+from ..records import Metrics, Record, clean, is_number, shifted
 
 MAIN = ("ece", "loss", "top1_accuracy", "max_softmax", "brier", "entropy")
 FRAME = Frame(height=220, bottom=28)
@@ -36,7 +36,7 @@ class Pairs:
     """One metric of both methods, one value per seed."""
 
     metric: str
-    seeds: Sequence[int]
+    seeds: Sequence[int | str]
     baseline: Sequence[float]
     candidate: Sequence[float]
 
@@ -74,13 +74,13 @@ class Pairs:
 
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """The figures of clean and of corrupted images."""
-    parts = [_figure(pair, names, "clean", "On clean test images", clean)]
+    parts = [seeds_figure("clean", "On clean test samples", list(pairs_of(pair, clean)), names)]
     if pair.is_shifted:
-        title = "On corrupted test images, mean over all corruptions and severities"
-        parts.append(_figure(pair, names, "shifted", title, shifted))
+        title = "On corrupted test samples, mean over all corruptions and severities"
+        parts.append(seeds_figure("shifted", title, list(pairs_of(pair, shifted)), names))
     introduction = tag(
         "p",
-        "Both runs of a seed start from the same weights and see the same images in the same order. "
+        "Both runs of a seed start from the same weights and see the same samples in the same order. "
         "Each line is one seed. The more lines point the same way, the less likely the difference is chance.",
     )
     return joined(introduction, parts)
@@ -94,10 +94,8 @@ def pairs_of(pair: MethodPair, metrics_of: Callable[[Record], Metrics]) -> Itera
             yield Pairs(metric, pair.seeds, *methods)
 
 
-def _figure(
-    pair: MethodPair, names: tuple[str, str], key: str, title: str, metrics_of: Callable[[Record], Metrics]
-) -> Markup:
-    metrics = list(pairs_of(pair, metrics_of))
+def seeds_figure(key: str, title: str, metrics: Sequence[Pairs], names: tuple[str, str]) -> Markup:
+    """A panel for each metric, with a line for each seed."""
     samples = [
         entry(tag("line", class_=_look(way), x1=1, x2=27, y1=7, y2=7), f"{way} with {names[1]}")
         for way in ("lower", "higher", "the same")

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from ....calibration import CONVENTIONS
+from ...page.document import csv_text, downloads
+from ...page.markup import Markup, joined, table, tag
 from ...training.config import CHOICES, UNNAMED
-from ..formats import IMAGES, as_csv, csv_text
+from ..formats import IMAGES, as_csv
 from ..pair import MethodPair
 from ..records import Record, duration, image_sets
-from .markup import Markup, joined, table, tag
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _settings(pair: MethodPair) -> list[list[str]]:
     shown = {"seeds": ", ".join(map(str, pair.seeds)), **dict(sorted((unnamed | settings_of(pair)).items()))}
     evaluated = pair.baseline[0].get("evaluated")
     if evaluated:
-        shown |= {"test images": f"{evaluated['samples']:,}", "classes": evaluated["classes"]}
+        shown |= {"test samples": f"{evaluated['samples']:,}", "classes": evaluated["classes"]}
         shown["confidence bins"] = evaluated["bins"]
     return [[name.replace("_", " "), str(value)] for name, value in shown.items()]
 
@@ -166,7 +166,7 @@ def downloads_section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     for images, compared in pair.tables.items():
         text = as_csv(compared, baseline=names[0], candidate=names[1])
         files[f"comparison-{images}.csv"] = (f"the table above, {IMAGES[images]}", text)
-    return tag("ul", (_link(name, words, text) for name, (words, text) in files.items()), class_="downloads")
+    return downloads(files)
 
 
 def runs_csv(pair: MethodPair) -> str:
@@ -201,10 +201,3 @@ def _run(record: Record) -> list[str]:
 
 def _cell(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def _link(name: str, words: str, text: str) -> Markup:
-    # Percent-encoding keeps digits, commas and points: shorter than base64, and readable.
-    address = f"data:text/csv;charset=utf-8,{quote(text, safe=',.-+_')}"
-    size = f"{len(text.encode()) / 1000:,.0f} kB" if len(text) >= 1000 else f"{len(text.encode())} bytes"
-    return tag("li", tag("a", name, download=name, href=address), f": {words} ({size})")

@@ -6,15 +6,15 @@ import re
 
 from ....calibration import CONVENTIONS
 from ....statistics import Comparison, ComparisonTable
+from ...page.markup import Markup, joined, table, tag
 from ..formats import TITLES, caption, cells, header, metric_title
 from ..pair import MARGINS, MethodPair
-from .markup import Markup, joined, table, tag
 
 CAPTIONS = {
-    "clean": "Clean test images",
-    "shifted": "Corrupted test images: mean over all corruptions and severities",
-    "temperature-scaled": "Clean test images after temperature scaling, fitted on held-out images",
-    "shifted-temperature-scaled": "Corrupted test images after temperature scaling, fitted on held-out clean images",
+    "clean": "Clean test samples",
+    "shifted": "Corrupted test samples: mean over all corruptions and severities",
+    "temperature-scaled": "Clean test samples after temperature scaling, fitted on held-out samples",
+    "shifted-temperature-scaled": "Corrupted test samples after temperature scaling, fitted on held-out clean samples",
 }
 SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "inconclusive": "?", "lower": "↓", "higher": "↑"}
 
@@ -22,14 +22,18 @@ SIGNS = {"better": "✓", "worse": "✗", "equivalent": "=", "inconclusive": "?"
 def section(pair: MethodPair, names: tuple[str, str]) -> Markup:
     """The section: a guide, the tables, and the definitions."""
     return joined(
-        _glossary(pair, names),
-        (_table(f"{CAPTIONS[images]}. {caption(*names)}", each, names) for images, each in pair.tables.items()),
+        glossary(len(pair.seeds), names),
+        (
+            comparison_table(f"{CAPTIONS[images]}. {caption(*names)}", each, names)
+            for images, each in pair.tables.items()
+        ),
         _left_out(pair),
         _definitions(pair),
     )
 
 
-def _table(words: str, compared: ComparisonTable, names: tuple[str, str]) -> Markup:
+def comparison_table(words: str, compared: ComparisonTable, names: tuple[str, str]) -> Markup:
+    """The table of a comparison under its caption."""
     rows = [_row(row) for row in compared]
     columns = [name.replace("95% ", "95%\u00a0") for name in header(*names)]  # lines break before the bracket
     return table(words, columns, rows, label=words, style="comparison")
@@ -62,8 +66,8 @@ def typeset(text: str) -> str:
     return powers.replace("-", "−")
 
 
-def _glossary(pair: MethodPair, names: tuple[str, str]) -> Markup:
-    seeds = len(pair.seeds)
+def glossary(seeds: int, names: tuple[str, str]) -> Markup:
+    """How to read the tables."""
     words = {
         "ECE": "expected calibration error: the average gap between confidence and accuracy. 0.05 is five percentage "
         "points; 0 is perfect.",

@@ -1,0 +1,1 @@
+"""The report of `orthograd evaluate`: one self-contained HTML page."""

@@ -1,0 +1,144 @@
+"""Files of predictions as the seeds of two methods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from glob import escape, glob
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import __version__
+from ...calibration import ReliabilityCurve, TemperatureScaling, average
+from ...calibration.files.calibrated import cross_fitted
+from ...calibration.files.evaluation import Column, Settings, column_of, have_same_labels, naming
+from ...calibration.files.reading import PredictionsFile
+from ...statistics import ComparisonTable
+from ..comparison.pair import compared
+
+GIVEN, SCALED = "as given", "after temperature scaling, cross-fitted in five folds"
+
+
+@dataclass(frozen=True)
+class Method:
+    """The name of a method, and its files by seed."""
+
+    name: str
+    paths: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class SeedPairs:
+    """The results of both methods for each seed, before and after temperature scaling."""
+
+    names: tuple[str, str]
+    seeds: list[str]
+    columns: Mapping[str, tuple[list[Column], list[Column]]]
+    """By "as given" or "after …", the columns of the baseline and of the candidate."""
+
+    settings: Settings
+
+    @cached_property
+    def tables(self) -> dict[str, ComparisonTable]:
+        """The comparison of both methods, before and after temperature scaling."""
+        return {when: compared(*(_rows(method) for method in both)) for when, both in self.columns.items()}
+
+    @property
+    def curves(self) -> dict[str, ReliabilityCurve]:
+        """The mean reliability curve of each method, before and after temperature scaling."""
+        return {
+            f"{name}, {when.partition(',')[0]}": average([column.curve for column in method])
+            for when, both in self.columns.items()
+            for name, method in zip(self.names, both, strict=True)
+        }
+
+    def as_record(self) -> dict[str, Any]:
+        """The comparison as plain data for JSON."""
+        paths = {
+            name: [str(column.file.path) for column in method]
+            for name, method in zip(self.names, self.columns[GIVEN], strict=True)
+        }
+        return {
+            "orthograd": __version__,
+            "torch": torch.__version__,
+            "bins": self.settings.bins,
+            "seed": self.settings.seed,
+            "seeds": self.seeds,
+            "files": paths,
+            "differences": "candidate − baseline",
+            "tables": {when: table.as_dict() for when, table in self.tables.items()},
+        }
+
+
+def method_of(text: str) -> Method:
+    """The files of NAME=PATTERN. The part of a path that * stands for is its seed.
+
+    Raises:
+        ValueError: without a name, with other than one *, or for a pattern that matches nothing.
+    """
+    name, is_named, pattern = text.partition("=")
+    if not (is_named and name and pattern.count("*") == 1):
+        raise ValueError(f"expected NAME=PATTERN with one * for the seed, such as sgd=runs/sgd-*.npz, got {text}")
+    before, after = pattern.split("*")
+    expression = re.compile(f"{re.escape(before)}([^/]*){re.escape(after)}")
+    found = (expression.fullmatch(path) for path in glob(f"{escape(before)}*{escape(after)}"))
+    paths = {match[1]: Path(match[0]) for match in found if match}
+    if not paths:
+        raise ValueError(f"{pattern}: no such files")
+    return Method(name, paths)
+
+
+def seed_pairs(
+    baseline: Method, candidate: Method, read: Callable[[Path], PredictionsFile], settings: Settings
+) -> SeedPairs:
+    """Evaluate both methods on every seed. Both files of a seed must have the same labels.
+
+    Raises:
+        ValueError: for methods of one name, fewer than two seeds, or a seed that only one method has.
+    """
+    if baseline.name == candidate.name:
+        raise ValueError(f"expected two different names, got {baseline.name} twice")
+    alone = sorted(baseline.paths.keys() ^ candidate.paths.keys(), key=_in_order)
+    if alone:
+        raise ValueError(f"expected files of both methods for every seed, got only one for {', '.join(alone)}")
+    seeds = sorted(baseline.paths, key=_in_order)
+    if len(seeds) < 2:
+        raise ValueError(f"expected at least 2 seeds, got {len(seeds)}")
+    quick = replace(settings, resamples=0)  # the seeds give the intervals
+    pairs = [_evaluated(seed, read(baseline.paths[seed]), read(candidate.paths[seed]), quick) for seed in seeds]
+    columns = {when: tuple(map(list, zip(*(pair[when] for pair in pairs), strict=True))) for when in pairs[0]}
+    return SeedPairs((baseline.name, candidate.name), seeds, columns, settings)  # type: ignore[arg-type]
+
+
+def _evaluated(
+    seed: str, baseline: PredictionsFile, candidate: PredictionsFile, settings: Settings
+) -> dict[str, tuple[Column, Column]]:
+    if not have_same_labels(baseline, candidate):
+        raise ValueError(f"expected the same labels in both files of a seed, got others in {candidate.path}")
+    return {
+        GIVEN: (_column(seed, baseline, settings), _column(seed, candidate, settings)),
+        SCALED: (_scaled(seed, baseline, settings), _scaled(seed, candidate, settings)),
+    }
+
+
+def _column(seed: str, file: PredictionsFile, settings: Settings) -> Column:
+    with naming(file):
+        return column_of(seed, file, settings)
+
+
+def _scaled(seed: str, file: PredictionsFile, settings: Settings) -> Column:
+    with naming(file):
+        return column_of(seed, cross_fitted(TemperatureScaling, file, seed=settings.seed), settings)
+
+
+def _in_order(seed: str) -> tuple[int, str]:
+    """10 after 9."""
+    return len(seed) if seed.isdigit() else 0, seed
+
+
+def _rows(columns: Sequence[Column]) -> list[dict[str, float | None]]:
+    return [column.metrics.as_row() for column in columns]
