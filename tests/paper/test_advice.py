@@ -51,6 +51,7 @@ def test_the_recommendation_follows_from_the_intervals(ece, accuracy, seeds, cor
     assert recommendation(Setting("a setting", seeds, effect(ece, corrected_p), effect(accuracy))) == words
 
 
+@pytest.mark.slow
 def test_every_recommendation_of_the_table_is_explained_on_its_page():
     rules = (ROOT / "docs/should-i-use-it.md").read_text().split("| rule |")[1].split("\n\n")[0]
     for _, _, words in advised(RESULTS):

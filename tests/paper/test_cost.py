@@ -106,6 +106,7 @@ def test_a_run_that_tells_its_stretches_counts_whole_and_what_lies_between_them_
     assert rates([resumed], []).seconds(config) == pytest.approx(42)
 
 
+@pytest.mark.slow
 def test_committed_runs_give_the_speed_that_the_benchmark_measured():
     runs = list(read_bundles(DOCS / "results/reproduction").values())
     assert sum(sum(each.values()) for each in shares(runs)) / 60 == pytest.approx(minutes_of(runs))

@@ -178,18 +178,17 @@ def _alone(record: Record, quantity: str) -> float | None:
 def _of_sets(record: Record, images: str, metric: str) -> Iterator[Any]:
     """The metric on each of these image sets."""
     part, fitted = images.partition("_")[2], record.get("after_temperature") or {}
-    corrupted = {name: record["metrics"][name] for name in image_sets(record)}
     sets: Mapping[str, Metrics]
-    if images.startswith("severity_"):
-        sets = {name: each for name, each in corrupted.items() if name.rpartition(".")[2] == part}
-    elif images.startswith("type_"):
-        sets = {name: each for name, each in corrupted.items() if name.rpartition(".")[0] == part}
+    if images == "shifted" or images.startswith(("severity_", "type_")):
+        place = {"severity_": 2, "type_": 0}.get(images.removesuffix(part))
+        names = (name for name in image_sets(record) if place is None or name.rpartition(".")[place] == part)
+        sets = {name: record["metrics"][name] for name in names}
     elif images == "shifted_after_temperature":
         sets = fitted.get("shifted") or {}  # older records do not have it
     elif images == "after_temperature":
         sets = {"clean": fitted["metrics"]} if fitted else {}
     else:
-        sets = corrupted if images == "shifted" else {"clean": record["metrics"]["clean"]}
+        sets = {"clean": record["metrics"]["clean"]}
     for each in sets.values():
         yield _derived(record, each, metric) if metric in DERIVED else each.get(metric)
 

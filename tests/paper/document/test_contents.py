@@ -40,6 +40,15 @@ def evidence():
 
 
 @pytest.fixture(scope="module")
+def blocks(evidence):
+    return contents(evidence)
+
+
+def few_runs(seeds):
+    return [run for run in made_table1() if run["config"]["seed"] < seeds]
+
+
+@pytest.fixture(scope="module")
 def docs(tmp_path_factory, evidence):
     folder = tmp_path_factory.mktemp("docs")
     evidence.write(folder / RECORDS, named("all"))
@@ -47,6 +56,7 @@ def docs(tmp_path_factory, evidence):
     return folder
 
 
+@pytest.mark.slow
 def test_the_committed_document_is_what_the_committed_records_give():
     assert differing(ROOT / "docs") == []
 
@@ -177,16 +187,15 @@ def test_underconfident_networks_are_named():
     assert not any("is underconfident" in block.text for block in contents(Evidence(one)) if isinstance(block, Words))
 
 
-def test_runs_without_a_partner_are_named():
+def test_runs_without_a_partner_are_named(blocks):
     runs = [run for run in made_table1() if (run["config"]["method"], run["config"]["seed"]) != ("orthograd", 7)]
     told = [block.text for block in contents(Evidence({run["hash"]: run for run in runs})) if isinstance(block, Words)]
     assert any("39 of 40 planned runs" in text and "in no table of pairs: SGD, seed 7." in text for text in told)
-    whole = contents(Evidence({run["hash"]: run for run in made_table1()}))
-    assert not any("Without a partner" in block.text for block in whole if isinstance(block, Words))
+    assert not any("Without a partner" in block.text for block in blocks if isinstance(block, Words))
 
 
 def test_what_is_shared_is_told_once_and_broken_numbers_break_nothing():
-    runs = made_table1()
+    runs = few_runs(3)
     for run in runs:
         run["metrics"]["clean"]["max_softmax"] = 0.5
     pages = [contents(Evidence({run["hash"]: run for run in runs}))]
@@ -197,38 +206,49 @@ def test_what_is_shared_is_told_once_and_broken_numbers_break_nothing():
     assert told == [2, 1]  # both methods once; then SGD no more
 
 
-def test_the_same_records_give_the_same_bytes(docs, tmp_path):
-    shutil.copytree(docs / RECORDS, tmp_path / RECORDS)
+@pytest.fixture(scope="module")
+def small_docs(tmp_path_factory):
+    """The documents of two seeds, which are made sooner than those of all."""
+    folder = tmp_path_factory.mktemp("small")
+    Evidence({run["hash"]: run for run in few_runs(2)}).write(folder / RECORDS, named("all"))
+    write_documents(folder)
+    return folder
+
+
+@pytest.fixture
+def copied(small_docs, tmp_path):
+    return shutil.copytree(small_docs, tmp_path / "docs")
+
+
+def test_the_same_records_give_the_same_bytes(small_docs, tmp_path):
+    shutil.copytree(small_docs / RECORDS, tmp_path / RECORDS)
     write_documents(tmp_path)
-    for path in docs.rglob("*.*"):
-        assert (tmp_path / path.relative_to(docs)).read_bytes() == path.read_bytes()
+    for path in small_docs.rglob("*.*"):
+        assert (tmp_path / path.relative_to(small_docs)).read_bytes() == path.read_bytes()
 
 
-def test_check_fails_on_a_changed_byte_and_names_the_file(docs, tmp_path, capsys):
-    copied = tmp_path / "docs"
-    shutil.copytree(docs, copied)
+def test_check_fails_on_a_changed_byte_and_names_the_file(copied, capsys):
     check = ["--docs", str(copied), "--check"]
-    assert main(check) == 0
-    for name in (NAME, f"{PAGES}/table1.md", f"{FIGURES}/corruption-severity.svg"):
-        path = copied / name
-        before = path.read_bytes()
-        path.write_bytes(before.replace(b"0", b"1", 1))
-        assert main(check) == 1
-        assert str(path) in capsys.readouterr().err
-        path.write_bytes(before)
-    for left_over in (copied / FIGURES / "left-over.svg", copied / PAGES / "left-over.md"):
-        left_over.write_text("")
-        assert main(check) == 1
-        assert main(["--docs", str(copied)]) == 0
-        assert not left_over.exists()
+    changed = [copied / name for name in (NAME, f"{PAGES}/table1.md", f"{FIGURES}/corruption-severity.svg")]
+    left_over = [copied / FIGURES / "left-over.svg", copied / PAGES / "left-over.md"]
+    kept = {path: path.read_bytes() for path in changed}
+    for path, text in kept.items():
+        path.write_bytes(text.replace(b"0", b"1", 1))
+    for path in left_over:
+        path.write_text("")
+    assert main(check) == 1
+    named_files = capsys.readouterr().err
+    assert all(str(path) in named_files for path in (*changed, *left_over))
+    assert len(named_files.splitlines()) == 5
+    assert main(["--docs", str(copied)]) == 0
+    assert {path: path.read_bytes() for path in changed} == kept
+    assert not any(path.exists() for path in left_over)
     record = next((copied / RECORDS).glob("*.json"))
     record.write_text(record.read_text().replace('"seed"', '"sead"', 1))
     assert main(check) == 2
 
 
-def test_text_by_hand_stays_when_the_document_is_made_again(docs, tmp_path):
-    copied = tmp_path / "docs"
-    shutil.copytree(docs, copied)
+def test_text_by_hand_stays_when_the_document_is_made_again(copied):
     path = copied / NAME
     path.write_text(path.read_text().replace("Not written yet.", "Use it where\n\nit helps."))
     assert main(["--docs", str(copied), "--check"]) == 0
@@ -236,8 +256,7 @@ def test_text_by_hand_stays_when_the_document_is_made_again(docs, tmp_path):
     assert written_by_hand(path.read_text(), "answer") == "Use it where\n\nit helps."
 
 
-def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence):
-    blocks = contents(evidence)
+def test_the_page_has_every_table_and_figure_and_nothing_from_outside(evidence, blocks):
     page = as_page(blocks)
     assert page.count("<table") == len(tables(blocks))
     assert page.count("<details>") == sum(isinstance(block, Folded) for block in blocks) > 0

@@ -44,6 +44,7 @@ def table_of(evidence):
     return tables(norms_part(evidence))[0]
 
 
+@pytest.mark.slow
 def test_layer_types_together_are_the_weight_norm_of_real_runs():
     records = Evidence.of(Scale(), folder=RECORDS).records.values()
     seen = set()

@@ -36,14 +36,15 @@ def test_a_row_gives_the_same_bits_each_time(name):
 
 
 def test_dropout_changes_from_replay_to_replay_and_belongs_to_its_seed():
-    row = ROWS["transformer_adamw"]
+    # In float64: the gradient of the keys' bias is zero but for rounding, which AdamW would scale to whole steps.
+    row = replace(ROWS["transformer_adamw"], dtype="float64", loss_dtype="float64", epsilon=1e-8)
     training = Training(row, [3], torch.device("cuda"))
     training.advance(STEPS)
     masks = [training.networks.masks(10)[1] for _ in range(2)]
     assert not torch.equal(*masks)
     alone, beside = weights_on("cuda", row, [3]), weights_on("cuda", row, [1, 3])
     for key in alone:
-        assert float((alone[key][0] - beside[key][1]).norm() / alone[key].norm()) < 1e-2
+        torch.testing.assert_close(alone[key][0], beside[key][1], rtol=1e-7, atol=1e-9)
 
 
 def test_measurements_between_replays_change_nothing():

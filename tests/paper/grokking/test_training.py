@@ -20,6 +20,8 @@ from orthograd.paper.grokking.training import Training, recorded_steps, sample_l
 CPU = torch.device("cpu")
 WIDE = {"dtype": "float64", "loss_dtype": "float64"}
 SMALL = {"task": "parity", "train_share": 0.5}
+FEW = 0.05
+"""A share of the samples that takes little time to train on."""
 
 
 def weights_after(row, seeds, steps):
@@ -28,12 +30,15 @@ def weights_after(row, seeds, steps):
     return training.networks.parameters
 
 
-@pytest.mark.parametrize("name", ["adamw", "ortho_adamw", "ortho_sgd", "decay_8", "parity_ortho_adamw"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, "float64") for name in ("adamw", "ortho_adamw", "ortho_sgd", "decay_8", "parity_ortho_adamw")]
+    + [("ortho_adamw", "float32")],
+)
 def test_seeds_side_by_side_are_the_seeds_alone(name, dtype):
-    row = replace(ROWS[name], dtype=dtype, loss_dtype=dtype, epsilon=1e-8)
-    together = weights_after(row, [0, 3, 7], 4)
-    for place, seed in enumerate([0, 3, 7]):
+    row = replace(ROWS[name], dtype=dtype, loss_dtype=dtype, epsilon=1e-8, train_share=FEW)
+    together = weights_after(row, [0, 7], 4)
+    for place, seed in enumerate([0, 7]):
         for key, alone in weights_after(row, [seed], 4).items():
             error = (together[key][place] - alone[0]).norm() / alone.norm()
             # In float32 Adam magnifies the rounding of gradients near zero.
@@ -42,7 +47,7 @@ def test_seeds_side_by_side_are_the_seeds_alone(name, dtype):
 
 @pytest.mark.slow
 def test_transformers_side_by_side_are_those_alone_with_their_dropout():
-    row = replace(ROWS["transformer_ortho_adamw"], **WIDE)
+    row = replace(ROWS["transformer_ortho_adamw"], **WIDE, train_share=FEW)
     together = weights_after(row, [2, 5], 2)
     for place, seed in enumerate([2, 5]):
         for key, alone in weights_after(row, [seed], 2).items():
@@ -51,7 +56,7 @@ def test_transformers_side_by_side_are_those_alone_with_their_dropout():
 
 @pytest.mark.parametrize("name", ["adamw", "ortho_adamw", "parity_ortho_adamw"])
 def test_a_seed_is_an_ordinary_loop_of_torch(name):
-    row = replace(ROWS[name], **WIDE)
+    row = replace(ROWS[name], **WIDE, train_share=FEW)
     data = Data.of(row, [4], CPU)
     inputs, labels = (tensor[0] for tensor in data.train)
     with seeded(4):

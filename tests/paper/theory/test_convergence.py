@@ -69,8 +69,3 @@ def test_lipschitz_constants_are_those_of_the_hessian():
     for problem in (quadratic(), logistic()):
         hessian = torch.func.hessian(problem.loss)(problem.start)
         assert float(torch.linalg.eigvalsh(hessian).max()) <= problem.lipschitz * (1 + 1e-12)
-
-
-@pytest.mark.slow
-def test_gradient_and_weight_end_parallel():
-    assert all(statement.holds for statement in statements(descended(1500)))

@@ -124,6 +124,7 @@ def answers():
     }
 
 
+@pytest.mark.slow
 def test_on_our_records_the_rule_can_fail_and_chance_gives_next_to_nothing(answers):
     """The reproduction is worth something only if ⊥Grad doing nothing would have been seen."""
     for name, answer in answers.items():

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-from ...lab.comparison.page.document import page_head
-from ...lab.comparison.page.markup import Markup, joined, scrolling, tag
-from ...lab.comparison.page.markup import table as html_table
 from ...lab.comparison.page.tables import SIGNS, number
+from ...lab.page.document import page_head
+from ...lab.page.markup import Markup, joined, scrolling, tag
+from ...lab.page.markup import table as html_table
 from ...statistics.table import markdown_table
 
 NUMBER = re.compile(r"[+−<≤]?\d")

@@ -9,8 +9,11 @@ from ...lab.comparison.formats import TITLES
 from ...lab.comparison.page.curves import SEVERITY_FRAME as FRAME
 from ...lab.comparison.page.curves import TRAINING_FRAME as TRAINING
 from ...lab.comparison.page.curves import severity_bands, severity_drawing, training_drawing
-from ...lab.comparison.page.document import drawing_style, page_patterns
-from ...lab.comparison.page.figure import (
+from ...lab.comparison.page.reliability import curves_of
+from ...lab.comparison.page.tables import typeset
+from ...lab.comparison.pair import MethodPair
+from ...lab.page.document import drawing_style, page_patterns
+from ...lab.page.figure import (
     METHODS,
     Frame,
     around,
@@ -21,11 +24,9 @@ from ...lab.comparison.page.figure import (
     left_axis,
     marker,
 )
-from ...lab.comparison.page.markup import Markup, joined, tag
-from ...lab.comparison.page.reliability import FRAME as DIAGRAM
-from ...lab.comparison.page.reliability import curves_of, reliability_drawing
-from ...lab.comparison.page.tables import typeset
-from ...lab.comparison.pair import MethodPair
+from ...lab.page.markup import Markup, joined, tag
+from ...lab.page.reliability import FRAME as DIAGRAM
+from ...lab.page.reliability import reliability_drawing
 from ...statistics import Comparison
 from ..evidence import title_of, values_of
 from ..verdicts.numbers import differences_of

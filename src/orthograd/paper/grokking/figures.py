@@ -86,15 +86,13 @@ def accuracy_figure(records: Mapping[str, Record]) -> Figure:
     """Accuracy on test pairs for each group of rows that has records."""
     groups = {title: _looked_up(records, names) for title, names in GROUPS.items()}
     groups = {title: rows for title, rows in groups.items() if any(each.row.name != REFERENCE for each, _ in rows)}
-    columns = min(4, len(groups))
+    columns = min(3, len(groups))
     lines = -(-len(groups) // columns)
     with figure_style():
-        figure = Figure(figsize=(2.4 * columns, 2.3 * lines), layout="constrained")
-        panels = figure.subplots(lines, columns, squeeze=False).flatten()
-        for axes, (title, rows) in zip(panels, groups.items(), strict=False):
-            _group(axes, title, rows)
-        for axes in panels[len(groups) :]:
-            axes.set_axis_off()
+        figure = Figure(figsize=(2.6 * columns, 2.9 * lines), layout="constrained")
+        parts = figure.subfigures(lines, columns, squeeze=False).flatten()
+        for part, (title, rows) in zip(parts, groups.items(), strict=False):
+            _group(part, title, rows)
     return figure
 
 
@@ -103,13 +101,13 @@ def _looked_up(records: Mapping[str, Record], names: Sequence[str]) -> list[tupl
     return [(records[name], look) for name, look in zip(names, LOOKS, strict=False) if name in records]
 
 
-def _group(axes: Axes, title: str, rows: Sequence[tuple[Record, Look]]) -> None:
+def _group(part: Any, title: str, rows: Sequence[tuple[Record, Look]]) -> None:
+    axes = part.subplots()
     for record, look in rows:
         _draw(axes, record, "test_accuracy", look)
     axes.set(title=title, xlabel="step", ylabel="accuracy on test pairs", ylim=(-0.03, 1.03))
     _thousands(axes, [record for record, _ in rows])
-    # Below the axes: inside, it would cover a curve.
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), fontsize=6, frameon=False, ncols=2)
+    part.legend(loc="outside lower center", fontsize=6, frameon=False)  # inside, it would cover a curve
 
 
 def _draw(axes: Axes, record: Record, measure: str, look: Look) -> None:

@@ -46,9 +46,9 @@ def _mean(record: Record, measure: str) -> float:
 
 
 def _seeds(record: Record) -> str:
-    step = median_step(record)
-    count = f"{sum(step is not None for step in record.steps_to_generalize())} of {len(record.seeds)} seeds"
-    return count if step == inf else f"{count}, median step {step:,.0f}"
+    steps = [step for step in record.steps_to_generalize() if step is not None]
+    count = f"{len(steps)} of {len(record.seeds)} seeds"
+    return f"{count}, median step {median(steps):,.0f}" if steps else count
 
 
 def _value(measure: str) -> Callable[[Record], str]:

@@ -48,8 +48,10 @@ def optimizer_of(row: Row, networks: Networks) -> Optimizer:
     if row.optimizer == "sgd":
         optimizer = SGD(parameters, lr=row.learning_rate, momentum=row.momentum, weight_decay=row.weight_decay)
     else:
+        # For a CUDA graph. With capturable=True, torch corrects the bias in float32 instead: 1 − β₂ is off by 3e-5.
+        is_fused = parameters[0].is_cuda
         options = {"betas": (0.9, row.beta2), "eps": row.epsilon, "weight_decay": row.weight_decay}
-        optimizer = AdamW(parameters, lr=row.learning_rate, capturable=parameters[0].is_cuda, **options)  # type: ignore[arg-type]
+        optimizer = AdamW(parameters, lr=row.learning_rate, fused=is_fused, capturable=is_fused, **options)  # type: ignore[arg-type]
     if row.is_orthogonal:
         attach(optimizer, granularity="row")
     return optimizer

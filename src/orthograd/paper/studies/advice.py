@@ -157,6 +157,7 @@ SOURCES = (
     of_runs("ResNet-50, few labels", "resnet50", readme=True),
     of_runs("WideResNet-28-10, few labels", "wide_resnet28_10"),
     of_runs("ResNet-18, AdamW instead of SGD", "resnet18_adamw"),
+    of_runs("ResNet-18, AdamW, small last batch dropped", "resnet18_adamw_drop"),
     of_runs("ResNet-18, AdamW with SGD's decay (0.05)", "resnet18_adamw_matched"),
     of_runs(
         "ResNet-18, weight decay on convolutions only",

@@ -21,7 +21,7 @@ from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
 from ..evidence import shares
 from ..grokking import page as grokking
-from . import advice, last_batch, method_tables, norms, table1_sets
+from . import advice, last_batch, lora, matrix_optimizers, method_tables, norms, table1_sets
 from .method_figure import method_figure
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
@@ -89,7 +89,12 @@ Maker = Callable[[Path], str]
 DOCUMENTS: dict[str, Sequence[Maker]] = {
     "README.md": (grokking.grokking_short, advice.advice_short, advice.table1, document.costs),
     "docs/should-i-use-it.md": (advice.advice, table1_sets.table1_sets, advice.comparisons),
-    "docs/last-batch.md": (last_batch.last_batch, last_batch.last_batch_why, last_batch.last_batch_predictions),
+    "docs/last-batch.md": (
+        last_batch.last_batch,
+        last_batch.last_batch_why,
+        last_batch.last_batch_elsewhere,
+        last_batch.last_batch_predictions,
+    ),
     "docs/norms.md": (
         norms.norms,
         norms.norms_predicted,
@@ -113,6 +118,12 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
         document.update_cosines,
         method_tables.diagnosed,
         document.recorder_costs,
+    ),
+    "docs/howto/trainers.md": (lora.lora, lora.lora_predictions),
+    "docs/optimizers.md": (
+        matrix_optimizers.matrix_optimizers,
+        matrix_optimizers.matrix_optimizers_own,
+        matrix_optimizers.matrix_optimizer_predictions,
     ),
     "docs/performance.md": (
         document.answer,

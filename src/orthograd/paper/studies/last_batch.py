@@ -29,6 +29,14 @@ VARIANTS = {
     "drop": "dropped",
 }
 WHY_SEEDS = range(100, 110)
+ELSEWHERE = {
+    "resnet18_adamw": "ResNet-18, AdamW",
+    "resnet50": "ResNet-50",
+    "wide_resnet28_10": "WideResNet-28-10",
+    "resnet18_all_labels": "ResNet-18, all labels",
+    "resnet18_1000_epochs": "ResNet-18, 1000 epochs",
+}
+"""Settings that may have runs with the last batch dropped, too."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,29 @@ def last_batch_why(results: Path) -> str:
     return markdown_table(["last batch", *sgd, "⊥Grad − SGD, loss", "⊥Grad − SGD, ECE"], rows)
 
 
+def elsewhere(results: Path) -> dict[str, Crossed]:
+    """The loss on clean images of each other setting that has runs with both, over the seeds that both have."""
+    losses = {}
+    for setting in ELSEWHERE:
+        pairs = [reproduced(results, name, *PAIR) for name in (setting, f"{setting}_drop")]
+        kept, dropped = pairs
+        if kept is not None and dropped is not None:
+            seeds = sorted({*kept.seeds} & {*dropped.seeds})
+            losses[setting] = Crossed(*(pair.of_seeds(seeds).tables["clean"]["loss"] for pair in (kept, dropped)))
+    return losses
+
+
+def last_batch_elsewhere(results: Path) -> str:
+    """The loss without ⊥Grad and its difference, with the last batch kept and dropped."""
+    rows = []
+    for setting, loss in elsewhere(results).items():
+        effects = (loss.baseline, loss.kept, loss.dropped, loss.interaction)
+        count, mean = len(loss.kept.baseline_values), f"{loss.kept.baseline.mean:.3f}"
+        rows.append([ELSEWHERE[setting], str(count), mean, *(Effect.of(part).text(3) for part in effects)])
+    header = ["setting", "seeds", "baseline, kept", "baseline, dropped − kept"]
+    return markdown_table([*header, "⊥Grad − baseline, kept", "⊥Grad − baseline, dropped", "change"], rows)
+
+
 def last_batch_predictions(results: Path) -> str:
     """Each prediction that was written down before the runs, beside the result."""
     return markdown_table(["prediction", "measured", "outcome"], _predictions(results))
@@ -133,6 +164,12 @@ def _predictions(results: Path) -> Iterator[list[str]]:
     )
 
     yield from _nearer(results)
+    if (adamw := elsewhere(results).get("resnet18_adamw")) is not None:
+        yield _row(
+            "AdamW: ⊥Grad's effect on the loss changes by less than 0.05",
+            adamw.interaction,
+            is_right=abs(adamw.interaction.difference) < 0.05,
+        )
 
 
 def _nearer(results: Path) -> Iterator[list[str]]:

@@ -11,9 +11,9 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from ...lab.comparison.page.document import drawing_style, page_patterns
-from ...lab.comparison.page.figure import Frame, Scale, bottom_axis, curve, left_axis, listed_points
-from ...lab.comparison.page.markup import Markup, compact, joined, tag
+from ...lab.page.document import drawing_style, page_patterns
+from ...lab.page.figure import Frame, Scale, bottom_axis, curve, left_axis, listed_points
+from ...lab.page.markup import Markup, compact, joined, tag
 
 Point = tuple[float, float]
 Runs = Sequence[Mapping[str, Sequence[float]]]

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from ...diagnosis.shrinkage import UNDERCONFIDENT, shrinkages
-from ...lab.comparison.page.document import drawing_style
-from ...lab.comparison.page.figure import METHODS, Frame, Scale, bottom_axis, marker
-from ...lab.comparison.page.markup import Markup, joined, tag
 from ...lab.comparison.pair import MethodPair
 from ...lab.networks import MODELS
+from ...lab.page.document import drawing_style
+from ...lab.page.figure import METHODS, Frame, Scale, bottom_axis, marker
+from ...lab.page.markup import Markup, joined, tag
 from ...lab.training.config import Config
 from ...lab.training.layers import layer_types_of
 from ...lab.training.steps import optimizer_of
