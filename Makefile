@@ -8,19 +8,22 @@ unexport PYTHONDONTWRITEBYTECODE  # set, every process would compile torch anew:
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 SITE := docs/_build
 
-.PHONY: compare test test-all reproduce reproduce-check tables optimizers docs bench format clean
+.PHONY: compare check test test-all reproduce reproduce-check tables optimizers docs bench format clean
 
 compare: .venv/lab
 	$(BIN)/orthograd compare
 
-test: .venv/dev
+check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+test: check
 	$(PYTEST) -m "not slow"
 
-test-all: test
-	$(PYTEST) -m slow
+# In one run: collecting the tests imports torch, JAX and transformers, and slow tests use the fixtures of the others.
+test-all: check
+	$(PYTEST)
 
 reproduce: .venv/lab
 	$(BIN)/orthograd reproduce paper --device cuda --export docs/results/reproduction
@@ -36,7 +39,7 @@ optimizers: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.optimizer_contract
 
 docs: .venv/docs
-	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet \
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet --jobs auto \
 		--doctree-dir $(SITE)/doctrees docs $(SITE)/html
 	@echo "open $(SITE)/html/index.html"
 

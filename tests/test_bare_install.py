@@ -114,7 +114,7 @@ def use_calibrators():
     logits, labels = predictions()
     named = [getattr(calibration, name) for name in calibration.__all__]
     kinds = [kind for kind in named if isinstance(kind, type) and issubclass(kind, calibration.Calibrator)]
-    assert len(kinds) == 8
+    assert len(kinds) == 11
     for kind in kinds:
         if kind is not calibration.Calibrator:
             fitted, loaded = kind().fit(logits.tolist(), labels.tolist()), kind()

@@ -85,6 +85,7 @@ def test_norms_grow_and_decay_by_the_rule_of_the_page_on_the_method():
     assert float(weight.detach().square().sum()) == pytest.approx(float(expected), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_tables_and_the_figure_are_those_of_the_records():
     for path, text in expected_files(ROOT).items():
         assert path.read_bytes() == text.encode(), f"run make tables: {path} is out of date"

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 import typer.main
+from typer.testing import CliRunner
 
 import orthograd
 from orthograd.attachment import attachment_of
 from orthograd.cli.main import app
 from orthograd.options import CHOICES
 from tests.conftest import TORCH, cosine
-from tests.test_names import from_config
+from tests.optim.test_by_name import from_config
 from tests.test_scale_document import shell
 
 HOWTO = Path(__file__).parent.parent / "docs" / "howto"
@@ -31,6 +32,7 @@ NEEDED = {
     "scikit-learn": ["sklearn", "matplotlib"],
     "dataframes": ["pandas"],
     "cifar10c": ["sklearn"],
+    "evaluate-what-you-have": ["sklearn", "matplotlib", "scipy"],
 }
 
 
@@ -76,6 +78,7 @@ def test_the_page_on_lightning_runs():
     assert 0 <= trainer.callback_metrics["ece"] <= 1
 
 
+@pytest.mark.slow
 def test_the_page_on_the_hugging_face_trainer_runs():
     names = run("huggingface")
     for way in ("trainer", "by_class", "by_hand"):
@@ -109,6 +112,7 @@ def test_the_page_on_frames_runs(capsys):
     assert "label" in names["frame"]
 
 
+@pytest.mark.slow
 def test_the_page_on_jax_runs():
     names = run("jax")
     assert float(names["loss_of"](names["params"])) < 0.8  # from ln 3 = 1.1
@@ -275,6 +279,18 @@ def test_commands_parse(page, line):
     words = shlex.split(line, comments=True)
     name, *arguments = words[words.index("orthograd") + 1 :]
     typer.main.get_command(app).commands[name].make_context(name, arguments)  # raises for what is not an option
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_on_evaluating_run(tmp_path):
+    run("evaluate-what-you-have")
+    lines = [line for page, line in commands() if page == "evaluate-what-you-have"]
+    assert len(lines) >= 7
+    for line in lines:
+        done = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert done.exit_code == 0, (line, done.output)
+    for name in ("digits", "seeds", "quiz", "masks"):
+        assert (tmp_path / f"{name}.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
 def test_links_lead_somewhere():

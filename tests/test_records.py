@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 RESULTS = Path(__file__).parents[1] / "docs/results"
 DIGESTS = Path(__file__).parent / "published_numbers.json"
 
@@ -31,6 +33,7 @@ def digests() -> dict[str, dict[str, Any]]:
     return {path.relative_to(RESULTS).as_posix(): digest(path) for path in sorted(RESULTS.rglob("*.json"))}
 
 
+@pytest.mark.slow
 def test_every_published_number_is_what_it_was():
     """After new runs: python -m tests.test_records, and look at what git says has changed."""
     expected, actual = json.loads(DIGESTS.read_text()), digests()

@@ -26,6 +26,7 @@ pytestmark = [
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 from torch.distributed.tensor.debug import CommDebugMode  # noqa: E402
 
+from tests.distributed.checkpoint import FOLDER, first_half, second_half  # noqa: E402
 from tests.distributed.parallelism import (  # noqa: E402
     by_both,
     by_ddp,
@@ -54,7 +55,7 @@ from tests.distributed.training import (  # noqa: E402
 
 
 def ddp():
-    agree(even, by_ddp, choices=ALL)
+    agree(even, by_ddp, choices=FEW)
 
 
 def fsdp_even():
@@ -70,8 +71,8 @@ def fsdp_float32():
     # which the CPU engine projects in float32. The rate of 0.05, momentum, which adds up ten steps, and 50 steps make
     # 25 times that of it; gradients here are up to 1.35 times as long as their weights, on average over the steps.
     within = 1.35 * 0.05 * 10 * STEPS * (8 * 2**-24 + 1e-6)
-    for network, choices in ((even, ENDS), (uneven, ALL)):
-        agree(lambda network=network: network().float(), by_fsdp, choices=choices, within=within)
+    for network in (even, uneven):
+        agree(lambda network=network: network().float(), by_fsdp, choices=ENDS, within=within)
 
 
 def fsdp_uneven_on_four():
@@ -242,13 +243,31 @@ ADDED_ON_FOUR = [talk_of_tensor_parallel, talk_of_hybrid_sharding, talk_of_tenso
 
 
 @pytest.fixture(scope="module")
-def on_two():
-    return outcomes([*TWO, *ADDED_ON_TWO], 2)
+def on_two(tmp_path_factory):
+    """All cases of one start of the processes: it takes longer than most of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER, str(tmp_path_factory.mktemp("checkpoint")))
+        yield outcomes([first_half, second_half, *TWO, *ADDED_ON_TWO], 2)
 
 
 @pytest.fixture(scope="module")
-def on_four():
-    return outcomes([*FOUR, *ADDED_ON_FOUR], 4)
+def on_four(on_two):
+    return outcomes([second_half, *FOUR, *ADDED_ON_FOUR], 4)
+
+
+def test_training_goes_on_from_a_checkpoint_of_two_ranks_on_two(on_two):
+    assert not on_two["first_half"], on_two["first_half"]
+    assert not on_two["second_half"], on_two["second_half"]
+
+
+def test_and_on_four(on_four):
+    assert not on_four["second_half"], on_four["second_half"]
+
+
+@pytest.mark.usefixtures("on_two")
+def test_and_on_one():
+    error = outcomes([second_half], 1)["second_half"]
+    assert not error, error
 
 
 @pytest.mark.parametrize("case", [case.__name__ for case in TWO])

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orthograd.lab.bench.loop import CPU_LOOPS, CUDA_LOOPS, LanguageModel, loop_cost, plain
+from orthograd.lab.bench.loop import (
+    CPU_LOOPS,
+    CUDA_LOOPS,
+    LanguageModel,
+    LargeImages,
+    VisionTransformer,
+    loop_cost,
+    plain,
+)
 from orthograd.lab.networks import MODELS
 
 
@@ -21,6 +29,14 @@ def test_the_language_model_has_the_size_of_gpt2_small_and_does_not_see_what_fol
     assert before.shape == (1, 11, 6)
     torch.testing.assert_close(before[..., :4], after[..., :4])
     assert not torch.allclose(before[..., 4:], after[..., 4:])
+
+
+@pytest.mark.parametrize(("network", "size"), [(LargeImages, 25_557_032), (VisionTransformer, 22_050_664)])
+def test_networks_for_large_images_have_the_size_of_the_published_ones(network, size):
+    with torch.device("meta"):
+        model = network()
+        assert sum(parameter.numel() for parameter in model.parameters()) == size
+        assert model(torch.zeros(2, 3, 224, 224)).shape == (2, 1000)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])

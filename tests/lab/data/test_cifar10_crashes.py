@@ -44,6 +44,7 @@ def assert_nothing_is_half(folder):
             assert content.endswith(expected.tobytes())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("source", ["files", "official"])
 def test_a_fetch_killed_at_every_touch_of_the_disk_is_completed_by_the_next(tmp_path, source, monkeypatch):
@@ -62,6 +63,7 @@ def test_a_fetch_killed_at_every_touch_of_the_disk_is_completed_by_the_next(tmp_
     assert kills >= 12
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_the_same_folder_survives_kill_after_kill(tmp_path):
     small.written(small.batches(), tmp_path / "files")

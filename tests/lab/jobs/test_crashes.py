@@ -11,7 +11,7 @@ import torch
 
 from orthograd.lab import files
 from orthograd.lab.jobs.executors import execute
-from orthograd.lab.jobs.files import config_hash
+from orthograd.lab.jobs.files import config_hash, refuse_other_than_json
 from orthograd.lab.jobs.store import Store
 from tests.lab.jobs import toy_runs
 from tests.lab.jobs.finished_runs import CONFIG, finished, names
@@ -72,12 +72,17 @@ def test_a_folder_that_may_not_be_written_is_named_and_can_be_read():
     assert text == f"{folder}/{config_hash({'seed': 1})}: cannot be made a folder: Permission denied"
 
 
+WITHOUT_DISK = {refuse_other_than_json.__code__}
+"""It walks what is to be written, in many lines between which a death is the same."""
+
+
 def dying_at(line, act):
     """True if a process that does this dies at this line of the writing code, without cleaning up."""
     left = [line]
 
     def trace(frame, event, argument):
-        if not frame.f_code.co_filename.endswith(("files.py", "store.py", "record.py")):
+        code = frame.f_code
+        if not code.co_filename.endswith(("files.py", "store.py", "record.py")) or code in WITHOUT_DISK:
             return None
         left[0] -= event == "line"
         if left[0] < 0:

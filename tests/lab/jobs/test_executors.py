@@ -141,6 +141,7 @@ def test_workers_share_the_cores():
     assert ProcessPool(2 * cores).threads == 1
 
 
+@pytest.mark.slow
 def test_a_pool_survives_the_death_of_a_worker_and_resumes_its_run(store, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     grid, events = Grid.product({"epochs": 8, "seed": 1}, how=["die", "raise", "well", "fine", "more"]), []

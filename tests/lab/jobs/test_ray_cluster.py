@@ -121,8 +121,10 @@ def test_a_run_that_fails_is_explained_beside_it_and_does_not_stop_the_others(st
 @pytest.mark.usefixtures("connected")
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "shipped"])
 def test_a_worker_that_dies_is_tried_again_from_its_checkpoint_but_not_for_ever(store, shared):
-    grid = Grid({"epochs": 8, "seed": 1, "how": how} for how in ("die", "well"))
-    (record, _) = execute(grid, toy_runs.fragile, store, executor=RayCluster(shared_store=shared))
+    grid, told = Grid({"epochs": 8, "seed": 1, "how": how} for how in ("die", "die_after_record", "well")), []
+    executor = RayCluster(shared_store=shared)
+    (record, *_) = execute(grid, toy_runs.fragile, store, executor=executor, on_event=told.append)
+    assert [event.type for event in told if event.is_last] == ["finished"] * 3
     assert toy_runs.epochs_trained(store.get(grid[0])) == [5, 6, 7]
     assert len(record["metrics"]["losses"]) == 3
     dies = Grid([{"epochs": 8, "seed": 2, "how": "die"}])
@@ -178,7 +180,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_them_resumable(cluster, store):
     driver.wait_for("progress")
     assert driver.end(signal.SIGINT) == 130
     assert not driver.told("failed")
-    wait_until(lambda: not workers_at_work(), 30)  # seconds; left alone, the runs would take hours
+    wait_until(lambda: not workers_at_work())  # left alone, the runs would take hours
     assert_all_is_whole(grid, store)
     assert grid.plan(store).resumable
     with store.get(grid[0]).claim() as is_ours:
@@ -213,8 +215,8 @@ def test_workers_that_do_not_see_the_disk_of_the_store_ship_their_results(tmp_pa
 def test_runs_with_a_share_of_a_gpu_share_the_machine_that_has_one(tmp_path, connected, store, share, at_once):
     """Ray counts the GPUs that a node declares; these runs use none, so any machine can run this."""
     node = connected.add_node(**SMALL | {"num_cpus": 4, "num_gpus": 1})
-    grid, told = toy_runs.grid(4, epochs=10, seconds=0.05), []
-    records = execute(grid, toy_runs.train, store, executor=RayCluster(gpus_per_run=share), on_event=told.append)
+    grid, told = toy_runs.grid(4, epochs=10, seconds=0.05, at_once=at_once), []
+    records = execute(grid, toy_runs.meeting, store, executor=RayCluster(gpus_per_run=share), on_event=told.append)
     connected.remove_node(node)
     changes = [{"started": 1, "finished": -1}.get(event.type, 0) for event in told]
     assert max(accumulate(changes)) == at_once

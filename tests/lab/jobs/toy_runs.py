@@ -9,6 +9,7 @@ import time
 import torch
 
 from orthograd.lab.jobs.jobs import Grid
+from tests.patience import PATIENCE
 
 EPOCHS_LOG = "epochs.log"
 
@@ -31,6 +32,17 @@ def train(config, folder, report):
     return {"metrics": {"losses": losses}, "timings": {"end": time.time()}, "threads": torch.get_num_threads()}
 
 
+def meeting(config, folder, report):
+    """`train`, once `config["at_once"]` runs have begun: a worker may start more slowly than another one trains."""
+    (folder.path / "begun").touch()
+    deadline = time.monotonic() + PATIENCE
+    while len(list(folder.path.parent.glob("*/begun"))) < config["at_once"]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"expected {config['at_once']} runs at once")
+        time.sleep(0.02)
+    return train(config, folder, report)
+
+
 def note(folder, epoch):
     descriptor = os.open(folder.path / EPOCHS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, f"{epoch}\n".encode())
@@ -43,7 +55,7 @@ def epochs_trained(folder):
 
 
 def fragile(config, folder, report):
-    """Ends as its config says: by an exception, sys.exit, a kill, with a child left behind, or normally."""
+    """Ends as its config says: by an exception, sys.exit, a kill (also after its record), an orphan, or normally."""
     if config["how"] == "raise":
         raise ArithmeticError(f"diverged at seed {config['seed']}")
     if config["how"] == "exit":
@@ -56,6 +68,9 @@ def fragile(config, folder, report):
         os.kill(os.getpid(), 9)
     if config["how"] == "die" and not (folder.load_checkpoint() or ({}, {"epoch": 0}))[1]["epoch"]:
         folder.save_checkpoint({"weights": torch.ones(64)}, {"epoch": 5, "losses": []})
+        os.kill(os.getpid(), 9)
+    if config["how"] == "die_after_record":
+        folder.finish(train(config, folder, report))
         os.kill(os.getpid(), 9)
     return train(config, folder, report)
 

@@ -15,7 +15,10 @@ from orthograd.lab.kernels.eligible import convolution_fits, is_convolution_fuse
 from orthograd.lab.kernels.layers import convolved
 
 fused_convolution = pytest.importorskip("orthograd.lab.kernels.fused_convolution", exc_type=ImportError)
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="by the interpreter; see test_cuda_convolution")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="by the interpreter; see test_cuda_convolution"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -107,8 +110,15 @@ def test_the_norm_behind_it_is_measured_on_the_way(shape, monkeypatch):
     assert fused_convolution.fused_convolution(layer, x, nn.GroupNorm(8, layer.out_channels))[1] is None
 
 
-@pytest.mark.parametrize("shape", [(3, 64, 64, 8, 3, 1), (5, 64, 128, 8, 3, 2), (9, 128, 128, 4, 1, 1), WIDE[0]])
-@pytest.mark.parametrize(("has_plus", "relu"), [(False, True), (True, True), (True, False)])
+@pytest.mark.parametrize(
+    ("shape", "has_plus", "relu"),
+    [
+        ((3, 64, 64, 8, 3, 1), False, True),
+        ((3, 64, 64, 8, 3, 1), True, False),
+        *((shape, True, True) for shape in ((3, 64, 64, 8, 3, 1), (5, 64, 128, 8, 3, 2), (9, 128, 128, 4, 1, 1))),
+        *((WIDE[0], has_plus, True) for has_plus in (False, True)),
+    ],
+)
 @torch.no_grad()
 def test_what_follows_is_folded_in_where_a_network_is_evaluated(shape, has_plus, relu, monkeypatch):
     monkeypatch.setattr(fused_convolution, "is_norm_fused", lambda norm, x, plus=None: True)

@@ -123,6 +123,7 @@ def test_a_run_that_fails_does_not_stop_the_others(store):
     assert [store.get(config).is_finished for config in grid] == [False, True, False, True]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_every_run_at_the_end_of_its_epoch_and_all_go_on_later(tmp_path, store):
     grid = toy_runs.grid(4, epochs=60)
     driver = Driver(grid, store, ConcurrentRuns(3))

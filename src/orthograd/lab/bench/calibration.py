@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...calibration import ALL, PAPER, Evaluation, TemperatureScaling, VectorScaling
+from ...calibration import ALL, PAPER, Evaluation, Metrics, TemperatureScaling, VectorScaling
 from .claim import Claim, Key, interleaved, ratios
 
 SPEED_TARGET, DRIFT_TARGET = 0.3, 1e-9
@@ -24,9 +24,7 @@ Fit = Callable[[Tensor, Tensor], float]
 
 def metrics_cost(*, samples: int = 1_000_000, classes: int = 10, rounds: int = 7) -> list[Claim]:
     """Time of an evaluation over that of `plain`."""
-    generator = torch.Generator().manual_seed(0)
-    logits = 4 * torch.randn(samples, classes, generator=generator)
-    labels = torch.randint(classes, (samples,), generator=generator)
+    logits, labels = _random(samples, classes)
     contenders: dict[str, Callable[[], object]] = {"plain": partial(plain, logits, labels)}
     for name, metrics in (("four", FOUR), ("ten", PAPER), ("all", ALL)):
         contenders[name] = partial(_evaluated, logits, labels, metrics)
@@ -36,13 +34,32 @@ def metrics_cost(*, samples: int = 1_000_000, classes: int = 10, rounds: int = 7
     peers = {name: value for name, value in times.items() if name.startswith("torchmetrics")}
 
     def key(part: str) -> Key:
-        return Key("metrics", part=part, setting=f"{samples:,} × {classes} logits", unit="time over plain torch")
+        return Key("metrics", part=part, setting=f"{samples:,} × {classes:,} logits", unit="time over plain torch")
 
     return [
         Claim(key("loss, ECE, Brier score and entropy"), times["four"], SPEED_TARGET, peers),
         Claim(key("the paper's ten"), times["ten"]),
         Claim(key(f"all {len(ALL)}"), times["all"]),
     ]
+
+
+def metrics_error(*, samples: int = 20_000, classes: int = 1_000) -> list[Claim]:
+    """Largest error of four metrics of float32 logits, next to a computation of all samples at once in float64."""
+    logits, labels = _random(samples, classes)
+    exact = torch.stack(plain(logits.double(), labels))
+    ours = torch.tensor([getattr(_evaluated(logits, labels, FOUR), name) for name in FOUR], dtype=torch.float64)
+    errors = {"ours": ours - exact, "plain torch": torch.stack(plain(logits, labels)).double() - exact}
+    worst = {name: float(error.abs().max()) for name, error in errors.items()}
+    key = Key(
+        "error of metrics", part="loss, ECE, Brier score and entropy", setting=f"{samples:,} × {classes:,} logits"
+    )
+    return [Claim(key, worst.pop("ours"), DRIFT_TARGET, worst)]
+
+
+def _random(samples: int, classes: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(samples, classes, generator=generator)
+    return logits, torch.randint(classes, (samples,), generator=generator)
 
 
 def ece_drift(*, samples: int = 40_000_000) -> list[Claim]:
@@ -123,14 +140,14 @@ def with_torchmetrics(logits: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
     return functional.cross_entropy(logits, labels), ece, brier, torch.special.entr(probabilities).sum(1).mean()
 
 
-def _evaluated(logits: Tensor, labels: Tensor, metrics: tuple[str, ...]) -> object:
+def _evaluated(logits: Tensor, labels: Tensor, metrics: tuple[str, ...]) -> Metrics:
     evaluation = Evaluation(metrics=metrics)
     evaluation.update(logits, labels)
     return evaluation.compute()
 
 
 def _binned_ece(confidence: Tensor, correct: Tensor, bins: int = 10) -> Tensor:
-    cell = torch.bucketize(confidence, torch.linspace(0, 1, bins + 1)[1:-1])
+    cell = torch.bucketize(confidence, torch.linspace(0, 1, bins + 1, device=confidence.device)[1:-1])
     gap = confidence.new_zeros(bins).scatter_add_(0, cell, correct.to(confidence.dtype))
     gap -= confidence.new_zeros(bins).scatter_add_(0, cell, confidence)
     return gap.abs().sum() / len(confidence)

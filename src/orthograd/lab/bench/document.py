@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...statistics.table import markdown_table
 from .claim import EPOCH, EPOCH_IMAGES, OVERHEAD, UPDATE_COSINE, Claim, claims_about, read_claims
-from .loop import COMPILED, PLAIN_STEP, TRAINING_STEP
+from .loop import COMPILED, FUSED, PLAIN_STEP, TRAINING_STEP
 from .step import PAPER
 
 MACHINES = {
@@ -20,7 +20,11 @@ MACHINES = {
     "2 CPU cores": ("bench-cpu.json", "bench-cpu-loop.json"),
 }
 """Records of the optimizer and of training loops; those that are not there are left out."""
-CALIBRATION = {"2 x86 cores": ("calibration-x86.json",), "2 ARM cores": ("calibration-cpu.json",)}
+CALIBRATION = {
+    "2 x86 cores": ("calibration-x86.json",),
+    "2 ARM cores": ("calibration-cpu.json",),
+    "NVIDIA H200": ("calibration-h200.json",),
+}
 TYPICAL = "ResNet-18"
 """The network that sentences quote."""
 OPTIMIZERS = {PAPER: "SGD with momentum", "SGD, neither": "SGD without momentum", "": "SGD with momentum"}
@@ -75,10 +79,12 @@ def loop_costs(results: Path) -> str:
             key, alone = claim.key, claim.others[PLAIN_STEP]
             what = f"{key.model}, {key.setting}, {key.precision}", OPTIMIZERS.get(key.optimizer, key.optimizer)
             added = f"{alone * (claim.value - 1):+.2g}".replace("-", "−")
-            rows.append(
-                [machine, *what, f"{alone:,.0f}" if alone >= 100 else f"{alone:.3g}", added, f"{claim.value:.2f}"]
-            )
-    header = ["machine", "network", "optimizer", "ms a step without ⊥Grad", "ms added", "with / without"]
+            fused = f"{claim.others[FUSED]:.2f}" if FUSED in claim.others else ""
+            milliseconds = f"{alone:,.0f}" if alone >= 100 else f"{alone:.3g}"
+            rows.append([machine, *what, milliseconds, added, f"{claim.value:.2f}", fused])
+    header = ["machine", "network", "optimizer", "ms a step without ⊥Grad", "ms added", "with / without", "fused class"]
+    if not any(row[-1] for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
     return markdown_table(header, rows) + _sources(results, MACHINES, TRAINING_STEP) if rows else ""
 
 
@@ -95,7 +101,7 @@ def memory_costs(results: Path) -> str:
 
 def metrics_costs(results: Path) -> str:
     """Time of metrics and of temperature scaling; `calibration_costs` has all rows."""
-    return _pivot(results, CALIBRATION, "metrics", "fitting a temperature")
+    return _pivot(results, CALIBRATION, "metrics", "metrics of tokens", "metrics of maps", "fitting a temperature")
 
 
 def training_speeds(results: Path) -> str:
@@ -187,7 +193,7 @@ def _all_claims(results: Path, machines: Machines) -> str:
     """Every claim on every machine, beside its bound and its peers."""
     rows = []
     for where, names in machines.items():
-        for claim in (claim for name in names for claim in read_claims(results / name)):
+        for claim in (claim for path in _existing(results, names) for claim in read_claims(path)):
             others = ", ".join(f"{value:.3g} ({peer})" for peer, value in claim.others.items())
             rows.append([str(claim.key), where, f"{claim.value:.3g}", bound(claim), others])
     return markdown_table(["what", "where", "here", "target", "others in the same run"], rows)

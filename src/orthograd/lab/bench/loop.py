@@ -13,14 +13,16 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 
 from ...optimizer import attach
 from ..networks.resnet import Block, ResNet, resnet18, resnet50
 from ..networks.small import cnn
 from .claim import Claim, Key, turns
-from .step import PAPER, Make, bases
+from .step import PAPER, Make, bases, fused_bases
 
 TRAINING_STEP, PLAIN_STEP, COMPILED = "training step", "ms a step without ⊥Grad", "torch.compile"
+FUSED = "orthograd.optim"
 STEPS = {"cpu": 1, "cuda": 10}
 """Steps of a turn."""
 ROUNDS = {"cpu": 31, "cuda": 11}
@@ -70,19 +72,60 @@ def _resnet50() -> nn.Module:
     return plain(resnet50((3, 32, 32), 10))
 
 
+class LargeImages(nn.Module):
+    """ResNet-50 for images of 224 × 224: a convolution with stride 2 and a pooling before the lab's blocks."""
+
+    def __init__(self, classes: int = 1000) -> None:
+        super().__init__()
+        network = plain(resnet50((3, 224, 224), classes))
+        assert isinstance(network, nn.Sequential)
+        stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+        self.layers = nn.Sequential(*stem, *list(network)[1:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits."""
+        logits: Tensor = self.layers(x)
+        return logits
+
+
+class VisionTransformer(nn.Module):
+    """ViT-S/16 in PyTorch's own layers: 22 million parameters, for images of 224 × 224."""
+
+    def __init__(self, classes: int = 1000, width: int = 384, depth: int = 12) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.places = nn.Parameter(0.02 * torch.randn(1, 197, width))
+        self.layers, self.norm = _blocks(width, depth), nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits."""
+        patches = self.patches(x).flatten(2).transpose(1, 2)
+        hidden = torch.cat([self.token.expand(len(x), -1, -1), patches], 1) + self.places
+        for layer in self.layers:
+            hidden = layer(hidden)
+        logits: Tensor = self.head(self.norm(hidden[:, 0]))
+        return logits
+
+
+def _blocks(width: int, depth: int) -> nn.ModuleList:
+    """Blocks of a transformer with heads of 64 channels."""
+    return nn.ModuleList(
+        nn.TransformerEncoderLayer(
+            width, width // 64, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        for _ in range(depth)
+    )
+
+
 class LanguageModel(nn.Module):
     """GPT-2 small in PyTorch's own layers: 124 million parameters, the head tied to the embedding."""
 
     def __init__(self, words: int = 50257, context: int = 1024, width: int = 768, depth: int = 12) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(words, width), nn.Embedding(context, width)
-        layers = (
-            nn.TransformerEncoderLayer(
-                width, width // 64, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-            )
-            for _ in range(depth)
-        )
-        self.layers, self.norm = nn.ModuleList(layers), nn.LayerNorm(width)
+        self.layers, self.norm = _blocks(width, depth), nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits of the next token, (batch, classes, place)."""
@@ -96,7 +139,7 @@ class LanguageModel(nn.Module):
 
 
 def images(count: int, shape: tuple[int, int, int] = (3, 32, 32)) -> Callable[[], Batch]:
-    """Random images of ten classes."""
+    """Random images, of ten classes."""
     return lambda: (torch.randn(count, *shape), torch.arange(count) % 10)
 
 
@@ -113,13 +156,15 @@ CPU_LOOPS = (
 CUDA_LOOPS = (
     Loop("ResNet-18", _resnet18, images(128), "batch of 128", PAPER, "bf16"),
     Loop("ResNet-50", _resnet50, images(128), "batch of 128", PAPER, "bf16"),
+    Loop("ResNet-50", LargeImages, images(64, (3, 224, 224)), "64 images of 224 × 224", PAPER, "bf16"),
+    Loop("ViT-S", VisionTransformer, images(64, (3, 224, 224)), "64 images of 224 × 224", "AdamW", "bf16"),
     Loop("GPT-2 small", LanguageModel, tokens(8, 1024), "8 × 1024 tokens", "AdamW", "bf16"),
     Loop("GPT-2 small", LanguageModel, tokens(8, 1024), "8 × 1024 tokens", PAPER, "bf16"),
 )
 
 
 def loop_cost(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
-    """A training step with `attach` over the same step without it; on a GPU also compiled."""
+    """A training step with `attach` over the same step without it; on a GPU also compiled, and with the fused class."""
     is_gpu = device.type == "cuda"
     loops = CUDA_LOOPS if is_gpu else CPU_LOOPS
     for loop in loops[:1] if quick else loops:
@@ -128,29 +173,40 @@ def loop_cost(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
 
 
 def _cost(loop: Loop, device: torch.device, *, is_compiled: bool, rounds: int) -> Claim:
-    make, batch = bases(device)[loop.optimizer], tuple(part.to(device) for part in loop.batch())
+    inputs, targets = (part.to(device) for part in loop.batch())
+    makers = {"base": bases(device)[loop.optimizer], "⊥Grad": _attached(bases(device)[loop.optimizer])}
+    if device.type == "cuda":
+        makers[FUSED] = fused_bases()[loop.optimizer]
     contenders = {
-        name: _steps(loop, make, (batch[0], batch[1]), device, is_orthogonal=name == "⊥Grad", is_compiled=is_compiled)
-        for name in ("base", "⊥Grad")
+        name: _steps(loop, make, (inputs, targets), device, is_compiled=is_compiled) for name, make in makers.items()
     }
     settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     seconds = turns(contenders, rounds=rounds, settle=settle)
     step = 1000 * median(seconds["base"]) / STEPS[device.type]
     # Turn by turn: a slow minute of the machine falls on both sides of a ratio.
-    ratio = median(own / base for own, base in zip(seconds["⊥Grad"], seconds["base"], strict=True))
-    return Claim(loop.key(is_compiled=is_compiled), ratio, others={PLAIN_STEP: step})
+    ratio = {
+        name: median(own / base for own, base in zip(each, seconds["base"], strict=True))
+        for name, each in seconds.items()
+    }
+    others = {PLAIN_STEP: step} | {name: ratio[name] for name in makers if name == FUSED}
+    return Claim(loop.key(is_compiled=is_compiled), ratio["⊥Grad"], others=others)
 
 
-def _steps(
-    loop: Loop, make: Make, batch: Batch, device: torch.device, *, is_orthogonal: bool, is_compiled: bool
-) -> Callable[[], None]:
+def _attached(make: Make) -> Make:
+    def attached(parameters: list[nn.Parameter]) -> Optimizer:
+        optimizer = make(parameters)
+        attach(optimizer)
+        return optimizer
+
+    return attached
+
+
+def _steps(loop: Loop, make: Make, batch: Batch, device: torch.device, *, is_compiled: bool) -> Callable[[], None]:
     torch.manual_seed(0)
     model = loop.network().to(device).train()
     if batch[0].ndim == 4:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = make(list(model.parameters()))
-    if is_orthogonal:
-        attach(optimizer)
     forward = torch.compile(model) if is_compiled else model
     inputs, targets = batch
 

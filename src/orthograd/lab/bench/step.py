@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from ... import optim
 from ...optimizer import attach, orthogonalize_
 from .claim import Claim, Key, interleaved, ratios
 
@@ -24,6 +25,8 @@ RECIPE: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
 PAPER = "SGD, momentum, weight decay"
 # CPU: ≤ 2.0 over SGD. CUDA: ≤ 2 over torch's fused SGD, ≤ 2.2 inside a CUDA graph.
 TARGET = {"cpu": 2.0, "cuda": 2.0, "graph": 2.2}
+# The fused classes: over torch's fused SGD with momentum and AdamW.
+FUSED_TARGET = {PAPER: 1.5, "AdamW": 1.35}
 MEBIBYTE = 1 << 20
 
 Shape = tuple[int, ...]
@@ -56,6 +59,34 @@ def graph_cost(*, rounds: int = 30, networks: list[str] | None = None) -> list[C
         times = ratios(interleaved(replays, rounds=rounds, settle=torch.cuda.synchronize), "base")
         claims.append(Claim(Key("step in a CUDA graph", model=network), times.pop("⊥Grad"), TARGET["graph"], times))
     return claims
+
+
+def fused_cost(*, rounds: int = 15, networks: list[str] | None = None) -> list[Claim]:
+    """Time of a step of `orthograd.optim.SGD` or `AdamW` over torch's fused one, from Python and in CUDA graphs."""
+    claims = []
+    for network in networks or [*NETWORKS, LARGE]:
+        for base in FUSED_TARGET:
+            contenders = _fused_contenders(network, base)
+            for setting, prepared in (("", lambda step: step), ("in a CUDA graph", _captured)):
+                replays = {name: _repeated(prepared(step), 10) for name, step in contenders.items()}
+                times = ratios(interleaved(replays, rounds=rounds, settle=torch.cuda.synchronize), "base")
+                key = Key("fused step", model=network, optimizer=base, setting=setting)
+                claims.append(Claim(key, times.pop("fused"), FUSED_TARGET[base], times))
+    return claims
+
+
+def _fused_contenders(network: str, base: str) -> dict[str, Callable[[], Any]]:
+    device = torch.device("cuda")
+    dtype = torch.bfloat16 if network == LARGE else torch.float32
+    shapes = llama_1b() if network == LARGE else NETWORKS[network]()
+    made = [parameters(shapes, device, dtype) for _ in range(3)]
+    attached = bases(device)[base](made[1])
+    attach(attached)
+    return {
+        "base": bases(device)[base](made[0]).step,
+        "attach": attached.step,
+        "fused": fused_bases()[base](made[2]).step,
+    }
 
 
 def extra_memory(device: torch.device, *, networks: list[str] | None = None) -> list[Claim]:
@@ -93,6 +124,11 @@ def bases(device: torch.device) -> dict[str, Make]:
         "AdamW": lambda p: AdamW(p, lr=1e-3, **form),
         "SGD, neither": lambda p: SGD(p, lr=1e-3, **form),
     }
+
+
+def fused_bases() -> dict[str, Make]:
+    """The classes whose step is fused with ⊥Grad, by the name of what they replace."""
+    return {PAPER: lambda p: optim.SGD(p, **RECIPE), "AdamW": lambda p: optim.AdamW(p, lr=1e-3)}
 
 
 def per_tensor_loop(optimizer: Optimizer) -> Callable[[], Any]:
@@ -150,19 +186,28 @@ def gpt2_small() -> list[Shape]:
     return [(50257, width), (1024, width), *12 * [*norm, *attention, *norm, *mlp], *norm]
 
 
+def llama_1b() -> list[Shape]:
+    """Shapes of a language model like Llama 3.2: 146 tensors, 1,235,814,400 parameters."""
+    width, inner = 2048, 8192
+    attention: list[Shape] = [(width, width), (width // 4, width), (width // 4, width), (width, width)]
+    mlp: list[Shape] = [(inner, width), (inner, width), (width, inner)]
+    return [(128256, width), *16 * [*attention, *mlp, (width,), (width,)], (width,)]
+
+
 NETWORKS = {"ResNet-18": resnet18, "GPT-2 small": gpt2_small}
+LARGE = "1.2 billion parameters, bf16"
 
 
-def parameters(shapes: list[Shape], device: torch.device) -> list[nn.Parameter]:
+def parameters(shapes: list[Shape], device: torch.device, dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
     """Random parameters with random gradients."""
-    made = [nn.Parameter(_random(shape, device)) for shape in shapes]
+    made = [nn.Parameter(_random(shape, device, dtype)) for shape in shapes]
     for parameter in made:
-        parameter.grad = _random(tuple(parameter.shape), device)
+        parameter.grad = _random(tuple(parameter.shape), device, dtype)
     return made
 
 
-def _random(shape: Shape, device: torch.device) -> Tensor:
-    return torch.randn(shape, device=device) * 0.02
+def _random(shape: Shape, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, device=device, dtype=dtype) * 0.02
 
 
 def peak(device: torch.device, run: Callable[[], Any]) -> float:

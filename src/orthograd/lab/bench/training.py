@@ -40,7 +40,7 @@ TARGET = {
 }
 RECIPE = dataclasses.replace(RECIPES["cifar10"], device="cuda", precision="tf32")
 KERNEL_GROUPS = {
-    "optimizer": ("step_kernel", "fusedoptimizer", "fused_sgd", "multi_tensor"),
+    "optimizer": ("sgd_kernel", "adamw_kernel", "fusedoptimizer", "fused_sgd", "multi_tensor"),
     "⊥Grad": ("measuring_kernel", "moments_kernel", "merge_kernel", "apply_kernel"),
     "work space of convolutions": ("init_device_workspace", "memset"),
     "batch norm, activations, casts": (

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from ...engine.compilation import has_triton
+from ...imports import has_triton
 
 Ways = tuple[Tensor, Tensor]
 """The same values for two uses: the kernel that needs the sum of their gradients adds them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...engine.compilation import has_triton
+from ...imports import has_triton
 from ..kernels.eligible import Ways
 from ..kernels.layers import walked
 

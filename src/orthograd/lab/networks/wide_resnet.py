@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ...engine.compilation import has_triton
+from ...imports import has_triton
 from ..kernels.layers import convolved, convolved_norm_relu, sum_norm_relu
 from .resnet import Classifier, Shape
 

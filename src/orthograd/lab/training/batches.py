@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...engine.compilation import has_triton
+from ...imports import has_triton
 from ..data import Dataset
 from .config import Config
 from .methods import Method

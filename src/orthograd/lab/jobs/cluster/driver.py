@@ -224,7 +224,8 @@ class Driver:
                 return
             flush_folder(flight.folder.path)  # opening it makes NFS ask its server again
             time.sleep(0.05)
-        self._on_event(event)
+        # After a death, a record found is that of this run: its worker died between the record and the event.
+        self._on_event(Event("finished", event.config) if self._deaths[flight.folder.hash] else event)
 
     def _fail(self, folder: RunFolder, error: str) -> None:
         self._on_event(Event("failed", folder.config, error=error))

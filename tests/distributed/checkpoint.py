@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import os
 
-import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from tests.conftest import TORCH
-from tests.distributed.ranks import outcomes
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(TORCH < (2, 9), reason="FSDP2 over gloo reduces gradients wrongly in this torch"),
-]
-pytest.importorskip("torch.distributed.fsdp")
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict  # noqa: E402
-
-from tests.distributed.parallelism import by_fsdp  # noqa: E402
-from tests.distributed.training import STEPS, assert_same, optimizer_of, own_share, trained, uneven  # noqa: E402
+from tests.distributed.parallelism import by_fsdp
+from tests.distributed.training import STEPS, assert_same, optimizer_of, own_share, trained, uneven
 
 HALF = STEPS // 2
 FOLDER = "ORTHOGRAD_TEST_CHECKPOINT"
@@ -48,17 +38,3 @@ def second_half():
     expected = uneven()
     trained(expected, optimizer_of(expected, **OPTIONS))
     assert_same(model, expected, f"on {dist.get_world_size()} ranks")
-
-
-@pytest.fixture(scope="module")
-def on_two(tmp_path_factory):
-    os.environ[FOLDER] = str(tmp_path_factory.mktemp("checkpoint"))
-    yield outcomes([first_half, second_half], 2)
-    del os.environ[FOLDER]
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_training_goes_on_from_a_checkpoint_of_two_ranks(on_two, ranks):
-    assert not on_two["first_half"], on_two["first_half"]
-    error = on_two["second_half"] if ranks == 2 else outcomes([second_half], ranks)["second_half"]
-    assert not error, error
