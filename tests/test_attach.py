@@ -7,6 +7,7 @@ import fnmatch
 import math
 import pickle
 import re
+import warnings
 
 import pytest
 import torch
@@ -504,6 +505,54 @@ def test_acting_on_nothing_is_said():
     model = two_layers()
     with pytest.warns(UserWarning, match="⊥Grad acts on no parameter of this SGD"):
         orthograd.attach(optim.SGD(model.parameters(), lr=0.1), where=lambda name, p: p.ndim > 2)
+
+
+def test_a_checkpoint_that_switches_everything_off_is_told_of():
+    (weight,) = parameters((4, 3))
+    off = torch.optim.SGD([{"params": [weight], "orthogonal": False}], lr=0.1)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    orthograd.attach(optimizer)
+    optimizer.load_state_dict(off.state_dict())
+    with pytest.warns(UserWarning, match="acts on no parameter of this SGD"):
+        optimizer.step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.step()  # told once
+
+
+def test_a_closure_by_another_name_is_projected():
+    class Other(torch.optim.SGD):
+        @torch.no_grad()
+        def step(self, loss_closure=None):
+            with torch.enable_grad():
+                loss_closure()
+            super().step()
+
+    (weight,) = parameters((4, 3))  # with a gradient from before
+    optimizer = Other([weight], lr=0.1)
+    orthograd.attach(optimizer)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (weight - 1).square().sum()
+        loss.backward()
+        return loss
+
+    before = weight.detach().clone()
+    optimizer.step(loss_closure=closure)
+    assert cosine(weight.detach() - before, before) < 1e-5
+
+
+def test_a_tensor_of_one_element_that_grows_is_projected():
+    (scale,) = parameters((1,))
+    optimizer = torch.optim.SGD([scale, *parameters((3, 3))], lr=0.1)
+    orthograd.attach(optimizer)
+    optimizer.step()
+    scale.grad = None
+    scale.data = torch.randn(5, 4)
+    scale.grad = torch.randn(5, 4)
+    optimizer.step()
+    assert cosine(scale.grad, scale.detach() + 0.1 * scale.grad) < 1e-5
 
 
 def test_parameters_that_were_named_can_still_be_swapped():

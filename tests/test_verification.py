@@ -212,6 +212,35 @@ def test_hooks_that_update_weights_by_themselves_are_told_of(is_late):
         backwards(model)
 
 
+def test_empty_steps_do_not_hide_a_gradient_release():
+    model = network()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    orthograd.attach(optimizer)
+
+    @torch.no_grad()
+    def update(p):
+        p.sub_(p.grad, alpha=0.1)
+        p.grad = None
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(update)
+    with pytest.warns(UserWarning, match=NOTHING) as told:  # noqa: PT031
+        for step in range(4):
+            loss_of(model, step).backward()
+            optimizer.step()
+    assert len(told) == 1
+
+
+def test_a_method_is_found_by_the_name_of_its_parameter():
+    model = network()
+    optimizer = Fused(model.parameters(), lr=0.1)
+    orthograd.attach(optimizer)
+    loss_of(model, 0).backward()
+    before = model.head.weight.detach().clone()
+    optimizer.step_param(p=model.head.weight, group=optimizer.param_groups[0])
+    assert cosine(model.head.weight.detach() - before, before) < 1e-5
+
+
 def test_an_optimizer_for_each_parameter_is_projected():
     model, seen = network(), []
     optimizers = {p: optim.Adam([p], lr=0.1) for p in model.parameters() if p.numel() > 1}

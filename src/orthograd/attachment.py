@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import warnings
 from collections.abc import Callable
@@ -83,13 +84,16 @@ class Attachment:
                 f"{type(self.optimizer).__name__} updates weights in first_step and second_step, where ⊥Grad has no "
                 f"hook. Use an implementation of SAM whose base_optimizer takes the second step, as most do."
             )
-        divided = self.partition.segments(self.optimizer.param_groups)
+        divided = self._stepping = self.partition.segments(self.optimizer.param_groups)
         for options, segments in divided.items():
             if options.project == "update":
                 self._decay.shares(options, segments)
         if not divided and not any(is_lazy(p) for group in self.optimizer.param_groups for p in group["params"]):
-            name = type(self.optimizer).__name__
-            warnings.warn(f"⊥Grad acts on no parameter of this {name}: nothing will change", stacklevel=4)
+            self._warn_of_nothing(stacklevel=5)
+
+    def _warn_of_nothing(self, stacklevel: int) -> None:
+        name = type(self.optimizer).__name__
+        warnings.warn(f"⊥Grad acts on no parameter of this {name}: nothing will change", stacklevel=stacklevel)
 
     @property
     def is_attached(self) -> bool:
@@ -132,6 +136,7 @@ class Attachment:
         The steps have random gradients. With ⊥Grad attached they must end where steps with gradients projected
         beforehand end, so that an optimizer that reads its gradients elsewhere shows. Weights, states and random
         numbers of the original stay as they are. The copies cost the memory of the weights and states while it runs.
+        The copies have the step of their class: of one that was replaced, the first steps of training warn.
 
         Returns:
             A row for each parameter, which prints as a table. ``is_complete`` is True if all is as it should be.
@@ -157,16 +162,25 @@ class Attachment:
         self._project_gradients_(self.partition.segments(self.optimizer.param_groups))
 
     def _project_gradients_(self, divided: dict[Options, Segments]) -> None:
+        self._see_gradients(divided)
         for options, segments in divided.items():
             if options.project == "gradient":
                 project_gradients_(segments, options, self._projector(options))
 
+    def _see_gradients(self, divided: dict[Options, Segments]) -> None:
+        """Stop looking for steps that bypass ⊥Grad once it has seen a gradient. An empty step shows nothing."""
+        if not self._bypass.is_stopped and any(
+            p.grad is not None for segments in divided.values() for each in segments for p in each
+        ):
+            self._bypass.stop()
+
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         if not self._has_stepped:
-            self._bypass.stop()
             self.partition.forget()  # the model may have been wrapped in FSDP1 after attach
-        self._is_stepping = True
+        self._is_stepping, before = True, self._stepping
         self._stepping = self.partition.segments(optimizer.param_groups)
+        if before and not self._stepping:  # groups were changed, perhaps by a checkpoint
+            self._warn_of_nothing(stacklevel=4)
         for options, segments in self._stepping.items():
             if options.project == "update":
                 shares = self._decay.shares(options, segments)
@@ -179,7 +193,9 @@ class Attachment:
         if not callable(closure):
             self._watch_missing_gradients()
             self._project_gradients_(self._stepping)
-            return None
+            # A closure by another name, which computes new gradients.
+            others = {name: self._projecting(value) for name, value in kwargs.items() if callable(value)}
+            return (args, {**kwargs, **others}) if others else None
         wrapped = self._projecting(closure)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
 
@@ -193,23 +209,26 @@ class Attachment:
                 self._updates[options].project_(optimizer, segments, self._projector(options))
         self._is_stepping = False
         if not self._has_stepped:
-            self._has_stepped = True
             if self._missing_gradients is not None:
-                self._missing_gradients.compare()
+                if self._missing_gradients.has_warned():
+                    self._bypass.stop()
                 self._missing_gradients = None
+            self._has_stepped = self._bypass.is_stopped or not self._stepping
 
     def _stepping_one(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a method that steps one parameter so that this parameter is projected."""
 
         @wraps(original)
-        def step_one(parameter: Tensor, *args: Any, **kwargs: Any) -> Any:
+        def step_one(*args: Any, **kwargs: Any) -> Any:
             # A step() that calls this method has projected already. It does not run inside a backward pass.
             if self._is_stepping and torch._C._current_graph_task_id() == -1:
-                return original(parameter, *args, **kwargs)
+                return original(*args, **kwargs)
+            # The parameter is the first argument, whatever its name.
+            given = args or inspect.signature(original).bind(*args, **kwargs).args
             was_stepping, self._is_stepping = self._is_stepping, True
             self._bypass.stop()
             try:
-                return self._step_one(parameter, lambda: original(parameter, *args, **kwargs))
+                return self._step_one(given[0], lambda: original(*args, **kwargs))
             finally:
                 self._is_stepping = was_stepping
 
@@ -236,7 +255,7 @@ class Attachment:
         updates.project_(self.optimizer, segments, projector)
         return result
 
-    def _projecting(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def _projecting(self, closure: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a closure so that the gradients are projected after each of its calls."""
         # LBFGS calls the closure along a line search and uses every gradient of it. Schedule-free optimizers call it at
         # the weights that they train.
@@ -244,14 +263,15 @@ class Attachment:
         is_known = self._has_stepped or is_capturing() or is_exempt
         sums = None if is_known else _sums(self._stepping)
 
-        def projecting_closure() -> Any:
+        @wraps(closure)
+        def projecting_closure(*args: Any, **kwargs: Any) -> Any:
             if sums is not None and sums != _sums(self._stepping):
                 raise ValueError(
                     f"{type(self.optimizer).__name__} calls its closure at perturbed weights, as SAM does, so ⊥Grad "
                     f"would project at the wrong weights. Attach it to the inner optimizer that takes the step, or "
                     f"call orthograd.orthogonalize_ where the gradient is used."
                 )
-            loss = closure()
+            loss = closure(*args, **kwargs)
             self.project_gradients_()
             return loss
 

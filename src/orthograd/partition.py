@@ -57,6 +57,7 @@ class Partition:
         """Drop the cache: the next call of `segments` looks at every parameter again."""
         self._signature: Any = None
         self._choice_can_change = True  # for the same parameters: one is lazy, or `where` may look at anything
+        self._small: list[Tensor] = []
         self._segments: dict[Options, Segments] = {}
         self._choices: dict[Hashable, Options | None] = {}
 
@@ -69,6 +70,7 @@ class Partition:
             for replaced in {id(parameter) for parameter in self._members} - {id(parameter) for parameter in members}:
                 self._named.pop(replaced, None)
             self._choice_can_change = self.where is not None or any(map(is_lazy, members))
+            self._small = [p for p in members if not is_lazy(p) and p.numel() < 2]
             self._members = members  # kept alive, so that ids stay valid
             self._signature = self._signed(groups, members)
         return self._segments
@@ -77,7 +79,8 @@ class Partition:
         """What the segments depend on. Compared at every step, so it must be cheap."""
         options = [(len(group["params"]), repr(group.get("orthogonal"))) for group in groups]
         kinds = [(type(p), p.requires_grad) for p in members] if self._choice_can_change else None
-        return options, list(map(id, members)), kinds
+        sizes = list(map(Tensor.numel, self._small))  # such a tensor may grow
+        return options, list(map(id, members)), kinds, sizes
 
     def choice(self, parameter: Tensor, groups: list[dict[str, Any]]) -> Options | None:
         """The options of one parameter; None if ⊥Grad leaves it alone. Cheaper than `segments` for many parameters."""

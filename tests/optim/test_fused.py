@@ -11,7 +11,7 @@ import torch
 
 import orthograd
 from orthograd import attach
-from orthograd.optim import SGD, AdamW
+from orthograd.optim import SGD, AdamW, OrthoSGD
 
 pytest.importorskip("orthograd.engine.step_kernels", exc_type=ImportError)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -401,6 +401,138 @@ def test_the_constructor_is_that_of_torch_and_refuses_what_it_does_not_know():
     for given in (iter(parameters()), [{"params": iter(parameters())}], [("weight", parameters()[0])]):
         (group,) = SGD(given, 0.1, 0.9).param_groups
         assert group["params"][0].shape == SHAPES[0]
+
+
+# What a group, a subclass, or a change from outside can do
+
+
+def test_a_class_with_a_step_of_its_own_is_not_left_without_projection():
+    class Own(SGD):
+        @torch.no_grad()
+        def step(self, closure=None):
+            for parameter in self.param_groups[0]["params"]:
+                parameter.sub_(parameter.grad)
+
+    ours = parameters()
+    fill(ours, 0)
+    with pytest.raises(RuntimeError, match=r"Own was taken that did not call step .* super\(\)\.step\(\)"):
+        Own(ours, lr=0.1).step()
+
+    class Counting(SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    theirs = parameters()
+    take((Counting(ours := parameters(), **MOMENTUM), SGD(theirs, **MOMENTUM)), (ours, theirs), range(2))
+    assert all(map(torch.equal, ours, theirs))
+
+
+@pytest.mark.parametrize("settings", [{"lr": 0.1, "weight_decay": 0.3}, MOMENTUM])
+def test_coupled_decay_is_a_part_of_the_projected_update(settings):
+    ours, theirs = parameters(), parameters()
+    optimizers = [kind(each, project="update", **settings) for kind, each in ((SGD, ours), (OrthoSGD, theirs))]
+    take(optimizers, (ours, theirs), range(3))
+    assert all(map(torch.equal, ours, theirs))
+
+
+def test_groups_without_momentum_and_with_coupled_decay_step_as_those_of_torch():
+    def groups(tensors, **own):
+        return [{"params": tensors[:2]}, {"params": tensors[2:], **own}]
+
+    for kind, settings, own in (
+        (SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, {"momentum": 0.0}),
+        (AdamW, {"lr": 0.1, "weight_decay": 0.5}, {"decoupled_weight_decay": False}),
+    ):
+        ours, theirs = parameters(), parameters()
+        optimizers = (
+            kind(groups(ours, **own), engine="triton", **settings),
+            usual(kind, groups(theirs, **own), **settings),
+        )
+        take(optimizers, (ours, theirs), range(2))
+        assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["stochastic_rounding", "master_weights"])
+def test_settings_of_the_whole_optimizer_are_refused_in_a_group(name):
+    with pytest.raises(TypeError, match=f"expected {name} as an argument of SGD, got it in a group"):
+        SGD([{"params": parameters(), name: True}], lr=0.1)
+    optimizer = SGD(parameters(), lr=0.1, **{name: True})
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3, 2))]})
+    first, second = optimizer.param_groups
+    assert set(first) == set(second)
+
+
+def test_parameters_with_gaps_and_lazy_ones_are_left_to_the_step_of_torch():
+    ours, theirs = ([torch.nn.Parameter(parameters()[2].detach()[:, ::2])] for _ in range(2))
+    optimizers = SGD(ours, engine="triton", **MOMENTUM), usual(SGD, theirs, **MOMENTUM)
+    take(optimizers, (ours, theirs), range(2))
+    assert_alike(ours, theirs)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.LazyLinear(3)).to(DEVICE)
+    optimizer = SGD(model.parameters(), engine="triton", lr=0.1)
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    before = model[0].weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(before, model[0].weight)
+
+
+def test_a_changed_parameter_changes_its_master_weight():
+    (ours,) = parameters(dtype=torch.bfloat16)[2:3]
+    optimizer = fused(SGD, [ours], lr=2.0**-12, master_weights=True)
+    fill([ours], 0)
+    optimizer.step()
+    exact = optimizer.state[ours]["master_weight"].clone()
+    with torch.no_grad():
+        ours[:20] = 7
+    fill([ours], 1)
+    optimizer.step()
+    master = optimizer.state[ours]["master_weight"]
+    torch.testing.assert_close(master[:20], torch.full_like(master[:20], 7), rtol=0, atol=0.01)
+    torch.testing.assert_close(master[20:], exact[20:], rtol=2**-7, atol=0.01)
+
+
+def test_a_master_weight_that_was_not_updated_is_not_used_again():
+    (ours,) = parameters(dtype=torch.bfloat16)[2:3]
+    first = fused(SGD, [ours], lr=1e-4, master_weights=True)
+    fill([ours], 0)
+    first.step()
+    for kind in (SGD, torch.optim.SGD):
+        between = kind([ours], lr=1.0)
+        between.load_state_dict(first.state_dict())
+        with torch.no_grad():
+            ours.fill_(5)
+        last = fused(SGD, [ours], lr=1e-4, master_weights=True)
+        last.load_state_dict(between.state_dict())
+        fill([ours], 1)
+        last.step()
+        torch.testing.assert_close(ours.detach().float(), torch.full_like(ours, 5).float(), rtol=0, atol=0.1)
+
+
+def test_master_weights_follow_their_parameter_to_another_memory_order():
+    ours = parameters(dtype=torch.bfloat16)[:1]
+    optimizer = fused(SGD, ours, master_weights=True, **MOMENTUM)
+    fill(ours, 0)
+    optimizer.step()
+    exact = optimizer.state[ours[0]]["master_weight"].clone()
+    ours[0].data = ours[0].data.contiguous()
+    ours[0].grad = torch.zeros_like(ours[0])
+    optimizer.param_groups[0].update(lr=0.0)
+    optimizer.step()
+    assert optimizer.state[ours[0]]["master_weight"].is_contiguous()
+    assert torch.equal(optimizer.state[ours[0]]["master_weight"], exact)
+
+
+@pytest.mark.parametrize("options", [{}, {"master_weights": True}, {"stochastic_rounding": True}])
+def test_verify_knows_the_rounding_of_low_precision(options):
+    handle = orthograd.attachment.attachment_of(AdamW(parameters(dtype=torch.bfloat16), engine="triton", **options))
+    assert handle.verify().is_complete
+
+
+def test_after_removing_orthograd_steps_with_master_weights_are_still_fused():
+    ours, theirs = parameters(dtype=torch.bfloat16)[2:3], parameters(dtype=torch.bfloat16)[2:3]
+    optimizer = SGD(ours, engine="triton", lr=0.1, master_weights=True)
+    orthograd.attachment.attachment_of(optimizer).remove()
+    take((optimizer, torch.optim.SGD(theirs, lr=0.1)), (ours, theirs), [0])
+    assert_alike(ours, theirs, tolerance=2**-7)
 
 
 needs_cuda = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

@@ -266,7 +266,7 @@ def addresses_of(gradients: list[Tensor | None], weights: list[Tensor], lengths:
             list(map(Tensor.numel, weights)),
             lengths,
         )
-    except RuntimeError:  # sparse or sharded tensors have no address
+    except (RuntimeError, ValueError):  # sparse, sharded and lazy tensors have no address
         return None
 
 

@@ -12,7 +12,7 @@ from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 
 from ..engine.compilation import is_capturing
-from ..engine.dense import flattened
+from ..engine.dense import flattened, is_dense
 from ..engine.projector import Addresses, addresses_of, is_plain
 from ..imports import has_triton
 from ..options import Options
@@ -46,12 +46,14 @@ class FusedPlans:
     def __init__(self) -> None:
         self._last: Known | None = None
         self._captured: list[Known] = []
+        self._masters: list[tuple[Tensor, int, Tensor]] = []  # parameter, its version after the step, its copy
 
     def step_(self, optimizer: FusedOptimizer, chosen: Chosen, engine: str) -> bool:
         """Take a step; return False, with nothing done, if the kernels do not serve these tensors or settings."""
         groups = optimizer.param_groups
         members = [parameter for group in groups for parameter in group["params"]]
         gradients = [parameter.grad for parameter in members]
+        self._update_masters(optimizer)
         known = self._repeated(optimizer, chosen, members, gradients)
         if known is None:
             if not _serves(optimizer, chosen, engine, members, gradients):
@@ -62,7 +64,18 @@ class FusedPlans:
         for parameter, gradient in zip(members, gradients, strict=True):
             if gradient is not None:
                 increment_version(parameter)  # a backward pass that needs the old weight raises, as after torch's step
+        if optimizer.defaults["master_weights"]:
+            masters = ((p, optimizer.state.get(p, {}).get("master_weight")) for p in members)
+            self._masters = [(p, p._version, master) for p, master in masters if master is not None]
         return True
+
+    def _update_masters(self, optimizer: FusedOptimizer) -> None:
+        """Copy the values that were changed since the last step into the float32 copies of their parameters."""
+        for parameter, version, master in self._masters:
+            is_loaded = optimizer.state.get(parameter, {}).get("master_weight") is not master  # since then
+            if parameter._version != version and not is_loaded:
+                is_same = master.to(parameter.dtype) == parameter
+                master.copy_(torch.where(is_same, master, parameter.float()))
 
     def _repeated(
         self, optimizer: FusedOptimizer, chosen: Chosen, members: list[Tensor], gradients: list[Tensor | None]
@@ -125,7 +138,12 @@ def _stepped(optimizer: FusedOptimizer, parameter: Tensor, rule: str, number: in
     if is_counted:
         state["step"] = state.get("step", torch.zeros(())).to(weight.device, torch.float32)
     if has_master:
-        weight = state.setdefault("master_weight", weight.float())
+        exact = state.get("master_weight")
+        if exact is None or flattened(exact, weight) is None:
+            weight = weight.float() if exact is None else weight.float().copy_(exact)
+        else:
+            weight = exact
+        state["master_weight"] = weight
     names = () if rule == "plain" else optimizer.states
     state.update({name: _in_order(state.get(name), weight) for name in names})
     if flattened(gradient, weight) is None:
@@ -176,9 +194,9 @@ def _serves(
 def _is_served(parameter: Tensor, gradient: Tensor | None, device: torch.device) -> bool:
     if gradient is None:
         return True
-    is_dense = type(parameter) in (Parameter, Tensor) and is_plain(gradient) and gradient.layout is torch.strided
+    is_usual = type(parameter) in (Parameter, Tensor) and is_plain(gradient) and gradient.layout is torch.strided
     is_known = parameter.dtype in (torch.float32, torch.bfloat16) and gradient.dtype in (torch.float32, torch.bfloat16)
-    return is_dense and is_known and parameter.device == gradient.device == device
+    return is_usual and is_known and is_dense(parameter) and parameter.device == gradient.device == device
 
 
 def _is_rate(rate: Any, device: torch.device) -> bool:

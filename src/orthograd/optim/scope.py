@@ -105,7 +105,8 @@ class Constructors:
                 for each in _with_subclasses(Optimizer):
                     self._wrap(each)
                 # Classes that are imported or defined inside the block.
-                Optimizer.__init_subclass__ = classmethod(self._on_new_class)  # type: ignore[assignment, arg-type]
+                # Not a bound method: in Python 3.10, classmethod would then not pass the class.
+                Optimizer.__init_subclass__ = classmethod(lambda new, **kw: self._on_new_class(new, **kw))  # type: ignore[assignment, arg-type]
 
     def restore(self) -> None:
         """Restore them, unless another block is still open."""

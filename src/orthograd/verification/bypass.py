@@ -34,7 +34,7 @@ class Bypass:
     """Warns if weights change though the optimizer takes no step that ⊥Grad sees.
 
     Gradient release and a replaced ``step`` do that. Hooks on the parameters compare their sums after each backward
-    pass until the first step, and are removed then: later steps cost nothing.
+    pass until the first step with a gradient, and are removed then: later steps cost nothing.
     """
 
     def __init__(self, optimizer: Optimizer, parameters: Iterable[Tensor]):
@@ -44,6 +44,11 @@ class Bypass:
         compare = torch.compiler.disable(self._compare)
         leaves = {id(p): p for p in parameters if p.requires_grad and p.is_leaf}
         self._hooks = [p.register_post_accumulate_grad_hook(compare) for p in leaves.values()]
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if it does not look any more."""
+        return not self._hooks
 
     def stop(self) -> None:
         """Remove the hooks."""
@@ -60,8 +65,8 @@ class Bypass:
         if self._changes[key] > 1:
             self.stop()
             warnings.warn(
-                f"⊥Grad projects nothing: the weights of this {self._optimizer_name} change, but no step() that "
-                f"runs its hooks was called since attach. {REMEDY}",
+                f"⊥Grad projects nothing: the weights of this {self._optimizer_name} change, but since attach no "
+                f"step() that runs its hooks was called with their gradients. {REMEDY}",
                 stacklevel=2,
             )
 
@@ -74,9 +79,10 @@ class MissingGradients:
         parameters = [p for each in segments for vector in each for p in vector if p.grad is None and p.requires_grad]
         self._before = [] if is_capturing() else [(p, sum_of(p)) for p in parameters]
 
-    def compare(self) -> None:
-        """Compare with the weights after the step."""
-        if changed := [p for p, before in self._before if sum_of(p) != before]:
+    def has_warned(self) -> bool:
+        """Compare with the weights after the step, and warn if some have changed."""
+        changed = [p for p, before in self._before if sum_of(p) != before]
+        if changed:
             warnings.warn(
                 f"⊥Grad projected nothing for {len(changed)} parameters, the first of shape "
                 f"{tuple(changed[0].shape)}: this {self._optimizer_name} changed them though they have no gradient in "
@@ -84,3 +90,4 @@ class MissingGradients:
                 f"orthograd.projection.orthogonal_gradient.",
                 stacklevel=4,
             )
+        return bool(changed)

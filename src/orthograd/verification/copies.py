@@ -112,12 +112,21 @@ class Verifier:
             return RADIAL
         if is_update:
             return ""
-        with_orthograd, by_hand = trials.attached.weights, trials.by_hand.weights
-        change = float((by_hand[index] - parameter.detach()).norm())
-        if float((with_orthograd[index] - by_hand[index]).norm()) > 1e-3 * change:
+        with_orthograd, plain, by_hand = (trial.weights for trial in trials)
+        change, to_hand, to_plain = (
+            float((one[index] - other).norm())
+            for one, other in (
+                (by_hand, parameter.detach()),
+                (by_hand, with_orthograd[index]),
+                (plain, with_orthograd[index]),
+            )
+        )
+        # A fused step rounds once where a gradient and its step are rounded each.
+        rounding = STEPS * torch.finfo(parameter.dtype).eps * float(parameter.detach().norm())
+        if to_hand > 1e-3 * change and (to_hand > rounding or to_plain < 0.1 * to_hand):
             return IGNORED
         # Some optimizers use the sign alone, which a projection need not change in a small tensor. It does in some.
-        return IGNORED if change > 0 and all(map(torch.equal, with_orthograd, trials.plain.weights)) else ""
+        return IGNORED if change > 0 and all(map(torch.equal, with_orthograd, plain)) else ""
 
     def _attached_trial(self, rewind: Callable[[], None]) -> Trial:
         twin, partition = self._copied()
