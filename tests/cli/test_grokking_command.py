@@ -33,7 +33,7 @@ def test_quick_ends_with_the_figure_and_three_sentences(tmp_path):
     assert code == 0, said
     assert "3 rows of 2 seeds, 0 of them done." in said
     assert "AdamW: 0 of 2 seeds generalize in 2 steps" in said
-    assert "by softmax collapse: 0% (AdamW), 0% (⊥AdamW), 0% (AdamW with decay 8)." in said
+    assert "by softmax collapse: 0% (AdamW), 0% (⊥AdamW), 0% (AdamW with weight decay 8)." in said
     folder = tmp_path / "grokking-quick"
     assert {path.name for path in folder.iterdir()} == {"records", "grokking.md", "mechanism.png", "accuracy.png"}
     record = json.loads((tmp_path / "export" / "ortho_adamw.json").read_text())

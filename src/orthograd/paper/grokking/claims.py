@@ -72,7 +72,7 @@ PUBLISHED = (
     Published("StableMax, sparse parity: accuracy at step 25,000", "4", "stablemax_parity", size=100, step=25_000),
     *(_precision(share, *pair) for share in (40, 60, 70) for pair in ((16, 32), (32, 64))),
     Published(
-        "transformer, ⊥AdamW − AdamW with decay: fewer steps",
+        "transformer, ⊥AdamW − AdamW with weight decay: fewer steps",
         "6",
         "transformer_ortho_adamw",
         "transformer_decay",

@@ -147,7 +147,7 @@ PREDICTIONS = (
         _seeds,
     ),
     Prediction(
-        "11a. Transformer: ⊥AdamW needs fewer steps than AdamW with decay 1.5",
+        "11a. Transformer: ⊥AdamW needs fewer steps than AdamW with weight decay 1.5",
         ("transformer_ortho_adamw", "transformer_decay"),
         lambda ortho, decay: median_step(ortho) < median_step(decay),
         _seeds,

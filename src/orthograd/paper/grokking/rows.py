@@ -96,10 +96,10 @@ ROWS: dict[str, Row] = {
         ),
         TRANSFORMER,
         _orthogonal(TRANSFORMER, "transformer_ortho_adamw"),
-        replace(TRANSFORMER, name="transformer_decay", title="transformer, AdamW with decay 1.5", weight_decay=1.5),
+        replace(TRANSFORMER, name="transformer_decay", title="transformer, AdamW with weight decay 1.5", weight_decay=1.5),
         # Rivals and controls, as short as ⊥AdamW.
         *(
-            replace(ADAMW, name=f"decay_{decay:g}", title=f"AdamW with decay {decay:g}", weight_decay=decay)
+            replace(ADAMW, name=f"decay_{decay:g}", title=f"AdamW with weight decay {decay:g}", weight_decay=decay)
             for decay in DECAYS
         ),
         replace(ADAMW, name="adamw_float64", title="AdamW, softmax in float64", loss_dtype="float64"),
