@@ -15,7 +15,7 @@ from orthograd.optim import SGD, AdamW, OrthoSGD
 
 pytest.importorskip("orthograd.engine.step_kernels", exc_type=ImportError)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SHAPES = [(5, 3, 3, 3), (17,), (40, 30), (1,), (1300,)]
+SHAPES = [(5, 3, 3, 3), (17,), (40, 14), (1,), (700,)]
 MOMENTUM = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
 ADAMW = {"lr": 0.01, "weight_decay": 0.1}
 SETTINGS = [
@@ -523,7 +523,8 @@ def test_master_weights_follow_their_parameter_to_another_memory_order():
 
 @pytest.mark.parametrize("options", [{}, {"master_weights": True}, {"stochastic_rounding": True}])
 def test_verify_knows_the_rounding_of_low_precision(options):
-    handle = orthograd.attachment.attachment_of(AdamW(parameters(dtype=torch.bfloat16), engine="triton", **options))
+    weights = parameters(dtype=torch.bfloat16)[:1]
+    handle = orthograd.attachment.attachment_of(AdamW(weights, engine="triton", **options))
     assert handle.verify().is_complete
 
 
