@@ -159,3 +159,18 @@ def test_impossible_options_are_named(option, value):
     broken[2, 1] = math.nan
     with pytest.raises(ValueError, match="got nan in row 2"):
         intervals(broken, labels)
+
+
+def test_differences_of_multiple_choice_are_paired_whatever_the_numbers_of_choices():
+    """The second model has other numbers of choices, but rows are as hard for both; a choice at −99 changes nothing."""
+    logits, labels = predictions(400, 4)
+    ragged = [torch.cat([row, row.new_full((k % 3,), -99.0)]) for k, row in enumerate(logits)]
+    settings = {"task": "multiple_choice", "metrics": ["loss", "ece"], "resamples": 100}
+    low, high = difference_intervals(list(logits / 2), ragged, labels, **settings)["loss"]
+    expected = difference_intervals(logits / 2, logits, labels, metrics=["loss", "ece"], resamples=100)
+    assert (low, high) == pytest.approx(expected["loss"], rel=1e-6)
+
+
+def test_metrics_without_intervals_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"expected metrics among top1_accuracy.*got smooth_ece, aurc, without"):
+        intervals(*predictions(20), metrics=["ece", "aurc", "smooth_ece"])

@@ -148,3 +148,20 @@ def test_folds_and_groups_that_cannot_be_are_refused():
         cross_fit(TemperatureScaling(), logits, labels, groups=[1, 2, 3])
     with pytest.raises(TypeError, match=r"folds as an integer, got 2\.5"):
         cross_fit(TemperatureScaling(), logits, labels, folds=2.5)
+
+
+def test_a_class_is_no_calibrator_and_a_calibrator_no_class():
+    logits, labels = predictions(20, 3)
+    with pytest.raises(TypeError, match=r"expected a calibrator such as TemperatureScaling\(\), got <class"):
+        cross_fit(TemperatureScaling, logits, labels)
+    with pytest.raises(TypeError, match=r"a class of calibrators such as TemperatureScaling, got .* VectorScaling\(\)"):
+        decomposition(logits, labels, calibrator=VectorScaling())
+
+
+def test_arrays_of_any_byte_order_are_welcome():
+    logits, labels = predictions(60, 3)
+    swapped = logits.numpy().astype(">f8"), labels.numpy().astype(">i8")
+    weights = np.arange(60, dtype=">f4")
+    found = cross_fit(TemperatureScaling(), *swapped, weights=weights)
+    assert torch.equal(found.logits, cross_fit(TemperatureScaling(), logits.double(), labels, weights=weights).logits)
+    assert decomposition(*swapped) == decomposition(logits.double(), labels)

@@ -444,3 +444,12 @@ def test_the_curve_of_a_multi_label_problem_is_that_of_all_decisions():
     pooled.update(logits, labels)
     torch.testing.assert_close(several.reliability().accuracy, pooled.reliability().accuracy, equal_nan=True)
     assert several.reliability().ece == pytest.approx(pooled.reliability().ece)
+
+
+def test_ignored_positions_may_have_any_weight():
+    logits, labels = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, -100, 2, 1])
+    weights, kept = torch.tensor([1.0, math.nan, 2.0, 0.5]), torch.tensor([0, 2, 3])
+    found = evaluate(logits, labels, ignore_index=-100, weights=weights)
+    assert found.loss == pytest.approx(evaluate(logits[kept], labels[kept], weights=weights[kept]).loss)
+    with pytest.raises(ValueError, match="finite weights of at least 0, got nan in row 1"):
+        evaluate(logits, labels.clamp_min(0), weights=weights)

@@ -109,3 +109,13 @@ def test_labels_of_a_multi_label_problem_are_floating_point_in_transformers():
     )
     with pytest.raises(ValueError, match="labels of 0 and 1"):
         compute_metrics(SimpleNamespace(predictions=logits.numpy(), label_ids=(labels / 2).numpy()), task="multilabel")
+
+
+def test_binary_logits_have_no_dimension_of_classes():
+    logits = torch.randn(30, generator=torch.Generator().manual_seed(0))
+    prediction = SimpleNamespace(predictions=logits.numpy(), label_ids=(logits > 0.3).float().numpy())
+    expected = evaluate(logits, (logits > 0.3).long(), task="binary")
+    assert compute_metrics(prediction, task="binary")["loss"] == expected.loss
+    assert BatchMetrics(task="binary")(prediction, compute_result=True)["ece"] == expected.ece
+    with pytest.raises(ValueError, match=r"expected task 'multiclass' for the Trainer's logits \(n, choices\)"):
+        compute_metrics(prediction, task="multiple_choice")

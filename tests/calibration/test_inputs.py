@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -40,6 +41,12 @@ def broken(value):
 def test_values_and_shapes_that_cannot_be_evaluated_are_named(logits, labels, words):
     with pytest.raises(ValueError, match=words):
         evaluate(logits, labels)
+
+
+@pytest.mark.parametrize("use", [lambda *of: evaluate(*of, metrics=["ece"]), calibration.intervals])
+def test_an_infinite_logit_is_refused_whatever_is_asked_for(use):
+    with pytest.raises(ValueError, match="finite logits, got -inf in row 1, class 0"):
+        use(torch.tensor([[0.0, 1.0, 0.5], [-math.inf, 0.0, 1.0]]), LABELS)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +168,30 @@ def test_unknown_metrics_and_impossible_bins_are_named():
         evaluate(LOGITS, LABELS, bins=0)
 
 
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([1, -100], r"got -100 in row 1; to leave out positions with this label: ignore_index=-100"),
+        ([1, 255], r"got 255 in row 1; to leave out .*: ignore_index=255"),
+        ([1, 3], r"got 3 in row 1; labels count from 0: subtract 1"),
+        ([0, 3], r"got 3 in row 1$"),
+        ([1.0, 2.0], r"as integers, got torch\.float32; convert whole numbers, as by \.astype\(int\)"),
+        ([[0, 1, 0], [0, 0, 1]], r"labels \(n,\), got \(2, 3\); of one-hot labels take \.argmax\(1\)"),
+    ],
+)
+def test_what_helps_with_usual_labels_of_another_kind_is_said(labels, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        evaluate(LOGITS, torch.tensor(labels))
+
+
+def test_a_fitted_calibrator_says_how_to_convert_an_array():
+    scaling = calibration.TemperatureScaling().fit(torch.tensor([[2.0, 0.0]] * 4), torch.tensor([0, 0, 0, 1]))
+    with pytest.raises(
+        TypeError, match=r"as a tensor in floating point, got ndarray: convert them by torch\.as_tensor"
+    ):
+        scaling(np.zeros((2, 2)))
+
+
 def test_results_print_convert_and_explain_themselves():
     found = evaluate(LOGITS, LABELS)
     text = str(found)
@@ -205,6 +236,27 @@ def test_frames_and_series_are_taken_by_position(library):
         evaluate(LOGITS, frames.Series(["cat", "dog"]))
     with pytest.raises(ValueError, match="finite logits, got nan in row 0, class 1"):
         evaluate(frames.DataFrame({"a": [1.0, 2.0], "b": [None, 1.0]}), LABELS.clamp_max(1))
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_columns_of_pandas_that_allow_missing_values_are_numbers(backend):
+    pandas = pytest.importorskip("pandas")
+    if backend == "pyarrow":
+        pytest.importorskip("pyarrow")
+    logits, labels = LOGITS.detach().double().numpy(), LABELS.numpy()
+    frame = pandas.DataFrame(logits, columns=list("abc")).assign(label=labels, hit=labels == 1)
+    frame = frame.convert_dtypes(dtype_backend=backend)  # also makes integers of whole numbers
+    assert frame[["a", "b", "c"]].to_numpy().dtype == object
+    assert evaluate(frame[["a", "b", "c"]], frame["label"]) == evaluate(logits, labels)
+    several = evaluate(logits[:, 2:], (labels == 1)[:, None], task="multilabel")
+    assert evaluate(frame[["c"]], frame[["hit"]], task="multilabel").loss == several.loss
+    frame.loc[0, ["a", "label"]] = None
+    with pytest.raises(ValueError, match="expected labels without missing values, got 1 missing"):
+        evaluate(logits, frame["label"])
+    with pytest.raises(ValueError, match="finite logits, got nan in row 0, class 0"):
+        evaluate(frame[["a", "b", "c"]], labels)
+    with pytest.raises(TypeError, match="expected logits as numbers, got the column 'a' of str"):
+        evaluate(frame.assign(a=["x", "y"])[["a", "b", "c"]], labels)
 
 
 def test_the_index_of_a_series_is_ignored():
@@ -277,6 +329,19 @@ def test_probabilities_given_as_logits_are_warned_of_where_they_are_given(use, d
         use(logits.softmax(1).to(dtype), labels)
     (told,) = [warning for warning in caught if warning.category is calibration.InputWarning]
     assert told.filename == __file__
+
+
+def test_padding_does_not_hide_that_logits_are_probabilities():
+    probabilities = torch.rand(4, 5, 3, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    labels = torch.arange(20).view(4, 5) % 3
+    labels[:, :2], probabilities[:, :2] = -100, 0
+    with pytest.warns(calibration.InputWarning):
+        evaluate(probabilities, labels, classes_dim=-1, ignore_index=-100)
+    labels[:, 2] = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(9 * probabilities, labels, classes_dim=-1, ignore_index=-100)
+        calibration.Evaluation(ignore_index=-100).update(probabilities[:, 3], torch.full((4,), -100))
 
 
 @pytest.mark.filterwarnings("error::orthograd.calibration.InputWarning")

@@ -19,7 +19,14 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_val_score, train_test_split
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    StratifiedKFold,
+    cross_val_predict,
+    cross_val_score,
+    train_test_split,
+)
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -147,6 +154,18 @@ def test_weights_are_given_to_the_classifier_and_those_of_zero_count_nowhere():
     np.testing.assert_allclose(weighted.predict_proba(X), alone.predict_proba(X), atol=1e-5)  # the solver stops early
     assert not np.allclose(CalibratedClassifier(base, cv=folds).fit(X, y).predict_proba(X), alone.predict_proba(X))
     assert cross_val_score(CalibratedClassifier(base), X, y, params={"sample_weight": weights}, cv=2).min() > 0.8
+
+
+def test_groups_are_for_the_splitter_and_for_a_search(digits):
+    X, _, y, _ = digits
+    groups = np.arange(len(y)) // 9
+    folds = list(GroupKFold(3).split(X, y, groups))
+    grouped = CalibratedClassifier(GaussianNB(), cv=GroupKFold(3)).fit(X, y, groups=groups)
+    expected = CalibratedClassifier(GaussianNB(), cv=folds).fit(X, y)
+    assert float(grouped.calibrator_.temperature) == float(expected.calibrator_.temperature)
+    search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-3]}, cv=GroupKFold(2))
+    searched = CalibratedClassifier(search, cv=GroupKFold(3)).fit(X, y, groups=groups)
+    assert searched.estimator_.best_params_ == clone(search).fit(X, y, groups=groups).best_params_
 
 
 def test_a_calibrator_can_be_given_with_its_options(digits):

@@ -68,6 +68,60 @@ def test_samples_of_the_harness_have_their_own_accuracy(out):
     assert "24 samples, up to 5 choices; 10 bins." in result.output
 
 
+def test_tasks_of_the_harness_are_not_paired_even_if_all_their_labels_are_the_same(tmp_path, out):
+    """In BLiMP every task has as many sentences, and the first one is right in all."""
+    paths = []
+    for folder, task, gap in (("one", "blimp_a", 0.5), ("one", "blimp_b", 3.0), ("other", "blimp_a", 1.0)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        paths.append(tmp_path / folder / f"samples_{task}_2026-01-01T00-00-00.000000.jsonl")
+        rows = [{"filtered_resps": [[gap - k % 4, False], [0.5, False]], "target": 0} for k in range(40)]
+        paths[-1].write_text("\n".join(map(json.dumps, rows)))
+    result = run(*paths[:2], "--fit", paths[0], "--out", out, "--resamples", 20)
+    assert result.exit_code == 0, result.output
+    assert read_record(out)["differences"] == []
+    assert "better" not in result.output.replace("lower is better, ↑ higher is better", "")
+    result = run(*paths, "--out", out, "--resamples", 20)
+    assert [each["path"] for each in read_record(out)["differences"]] == [str(paths[2])]
+    assert "Only files with the same task and labels as" in result.output
+
+
+def test_the_means_over_labels_have_the_chance_of_means_over_labels(tmp_path, out):
+    generator = np.random.default_rng(0)
+    scores = generator.normal(size=(200, 20))
+    truth = (generator.random(scores.shape) < 1 / (1 + np.exp(-scores))).astype(int)
+    result = run(saved(tmp_path / "a.npz", scores, truth), "--task", "multilabel", "--out", out)
+    expected = calibration.evaluate(scores, truth, task="multilabel")
+    assert f"by chance {expected.ece_by_chance:.4f}" in result.output
+    assert f"(95%: {expected.ece_by_chance_limit:.4f})" in result.output
+    assert "4,000 decisions, mean over 20 labels; 10 bins." in result.output
+
+
+def as_probabilities(kind):
+    """Probabilities of a form, the labels, and the options that name it."""
+    logits, labels = (part.numpy() for part in predictions(samples=60, classes=3))
+    simplex = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    if kind == "maps":
+        maps, truth = np.moveaxis(simplex.reshape(5, 3, 4, 3), -1, 1).copy(), labels.reshape(5, 3, 4).copy()
+        truth[:, 0], maps[:, :, 0] = 255, 0  # padding
+        return maps, truth, ["--classes-dim", 1, "--ignore-index", 255]
+    if kind == "multilabel":
+        return simplex, np.eye(3, dtype=int)[labels], ["--task", kind]
+    return (simplex[:, 0], (labels == 0).astype(int), ["--task", kind]) if kind == "binary" else (simplex, labels, [])
+
+
+@pytest.mark.parametrize(("kind", "what"), [("maps", "row"), ("multilabel", "score"), ("binary", "score")])
+def test_probabilities_of_every_form_given_as_logits_are_told(tmp_path, out, kind, what):
+    scores, labels, options = as_probabilities(kind)
+    path = saved(tmp_path / "p.npz", scores, labels)
+    told = " ".join(run(path, *options, "--out", out, "--resamples", 0).output.split())
+    assert f"p.npz: every {what} lies in [0, 1]" in told
+    assert "as probabilities do, but it is evaluated as logits" in told
+    assert ("sums to 1" in told) == (kind == "maps")
+    assert read_record(out)["logits_that_look_like_probabilities"] == [path]
+    plain = saved(tmp_path / "z.npz", 9 * scores - 4, labels)
+    assert "as probabilities do" not in run(plain, *options, "--out", out, "--resamples", 0).output
+
+
 def test_a_malformed_line_is_named_in_one_line(tmp_path, out):
     path = tmp_path / "a.jsonl"
     path.write_text('{"logits": [1, 2], "label": 0}\n{"logits": [1, 2}\n')
@@ -109,6 +163,68 @@ def test_seeds_of_two_methods_are_compared_in_pairs_as_scipy_does(tmp_path, out)
     assert scaled["difference"] == pytest.approx(0, abs=1e-9)  # the same logits but for a factor
     assert "soft is better calibrated than sharp" in " ".join(result.output.split())
     assert page.exists()
+
+
+def test_probabilities_given_as_logits_of_a_pair_are_told(tmp_path, out):
+    scores, labels, _ = as_probabilities("multiclass")
+    paths = [saved(tmp_path / f"{method}-{seed}.npz", scores, labels) for method in "ab" for seed in range(2)]
+    page = tmp_path / "pair.html"
+    result = run("--pair", *(f"{method}={tmp_path}/{method}-*.npz" for method in "ab"), "--out", out, "--page", page)
+    told = " ".join(result.output.split())
+    assert f"{', '.join(paths)}: every row lies in [0, 1] and sums to 1" in told
+    assert read_record(out)["logits_that_look_like_probabilities"] == paths
+    assert "pass --probabilities" in page.read_text(encoding="utf-8")
+
+
+def test_a_pair_with_a_probability_of_zero_is_compared_as_given(tmp_path, out):
+    """A float32 softmax underflows: then there is no logit to scale."""
+    for method, sharpness in (("a", 1.0), ("b", 2.0)):
+        for seed in range(3):
+            logits, labels = predictions(seed=seed, sharpness=sharpness * (80 if seed == 2 else 1))
+            saved(tmp_path / f"{method}-{seed}.npz", logits.float().softmax(1), labels, "probabilities")
+    page = tmp_path / "pair.html"
+    patterns = [f"{method}={tmp_path}/{method}-*.npz" for method in "ab"]
+    result = run("--pair", *patterns, "--probabilities", "--out", out, "--page", page)
+    assert result.exit_code == 0, result.output
+    reason = f"{tmp_path}/a-2.npz: expected probabilities above 0 for a calibrator"
+    assert f"No comparison after temperature scaling, cross-fitted in five folds: {reason}" in " ".join(
+        result.output.split()
+    )
+    record = read_record(out)
+    assert (list(record["tables"]), record["left_out_after_temperature"][: len(reason)]) == (["as given"], reason)
+    text = page.read_text(encoding="utf-8")
+    assert "No comparison after temperature scaling" in text
+    assert "comparison-temperature.csv" not in text
+
+
+def test_a_pair_of_single_maps_is_not_told_to_fit(tmp_path, out):
+    logits, labels = (part.numpy() for part in predictions(samples=64, classes=3))
+    for path in ("a-0", "a-1", "b-0", "b-1"):
+        saved(tmp_path / f"{path}.npz", np.moveaxis(logits.reshape(1, 8, 8, 3), -1, 1), labels.reshape(1, 8, 8))
+    patterns = [f"{method}={tmp_path}/{method}-*.npz" for method in "ab"]
+    result = run("--pair", *patterns, "--classes-dim", 1, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "expected at least 2 samples to cross-fit a calibrator, got 1." in " ".join(result.output.split())
+    assert "--fit" not in result.output
+
+
+def test_a_file_with_a_probability_of_zero_is_evaluated_as_given(tmp_path, out):
+    logits, labels = predictions()
+    certain = saved(tmp_path / "p.npz", (90 * logits).float().softmax(1), labels, "probabilities")
+    soft = saved(tmp_path / "q.npz", logits.softmax(1), labels, "probabilities")
+    result = run(certain, soft, "--probabilities", "--fit", soft, "--out", out, "--resamples", 0)
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.output.split())
+    assert "p.npz: not evaluated after temperature scaling: expected probabilities above 0" in told
+    record = read_record(out)
+    assert [(file["path"], file["temperature"] is None) for file in record["files"]] == [
+        (certain, True),
+        (soft, True),
+        (soft, False),
+    ]
+    assert list(record["left_out_after_temperature"]) == ["p.npz"]
+    narrow = saved(tmp_path / "r.npz", logits[:, :3].softmax(1), labels.clamp(max=2), "probabilities")
+    refused(run(narrow, "--probabilities", "--fit", soft, "--out", out), "expected 4 classes as in", "got 3")
 
 
 def test_pairs_that_are_none_are_refused(tmp_path, out):

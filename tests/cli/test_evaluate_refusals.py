@@ -39,6 +39,18 @@ def test_predictions_that_make_no_sense_are_refused_in_one_line(tmp_path, out, l
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("logits", "label", "option"),
+    [
+        (np.zeros((2, 3, 4)), 0, "--classes-dim 1"),
+        (np.zeros(2), 0, "--task binary"),
+        (np.zeros((2, 3)), -100, "--ignore-index -100"),
+    ],
+)
+def test_options_that_help_are_named_as_on_the_command_line(tmp_path, out, logits, label, option):
+    refused(run(saved(tmp_path / "a.npz", logits, [0, label]), "--out", out), option)
+
+
 def test_other_bad_input_is_refused_in_one_line(tmp_path, out):
     path = saved(tmp_path / "a.npz", *predictions())
     refused(run(tmp_path / "missing.npz", "--out", out), "missing.npz: no such file")

@@ -48,8 +48,8 @@ def intervals(
         logits: (n, classes); other forms by ``task``.
         labels: (n,).
         task, offsets: as in `evaluate`; a multi-label problem is refused, since its decisions are not independent.
-        **options: ``bins=10``; ``metrics``, by default those of the paper, ``ece_l2``, ``ece_debiased`` and ``mce``;
-            ``resamples=1000``; ``level=0.95``; ``seed=0``.
+        **options: ``bins=10``; ``metrics``, by default all that have intervals: those of the paper, ``ece_l2``,
+            ``ece_debiased`` and ``mce``; ``resamples=1000``; ``level=0.95``; ``seed=0``.
 
     Returns:
         (low, high) by metric. A metric with the same value in every resample has no interval. An ECE is never below
@@ -129,7 +129,10 @@ def bca_intervals(
 
     For one model, accuracies have Wilson's interval.
     """
-    names = [name for name in checked(metrics) if name in RESAMPLED]
+    names = checked(metrics)
+    without = [name for name in names if name not in RESAMPLED]
+    if without:
+        raise ValueError(f"expected metrics among {', '.join(RESAMPLED)}, got {', '.join(without)}, without intervals")
     if whole_number(resamples, "resamples") < 2 or not 0 < level < 1:
         raise ValueError(f"expected at least 2 resamples and a level between 0 and 1, got {resamples} and {level}")
     if not -(2**63) <= whole_number(seed, "seed") < 2**64:
@@ -166,9 +169,12 @@ class _Samples:
         source = of_logits if name == "logits" else of_probabilities
         self.parts = [part for rows in every for part in _predictions(rows, source)]
         self.size, self.classes = sum(len(rows.labels) for rows in every), max(rows.classes for rows in every)
+        numbers = [rows.numbers for rows in every if rows.numbers is not None]
+        self.order = torch.cat(numbers).argsort().cpu() if numbers else slice(None)
 
     def column(self, name: str) -> Tensor:
-        return torch.cat([getattr(part, name) for part in self.parts]).cpu()
+        """The values in the order of the samples as given, so that those of two models are pairs."""
+        return torch.cat([getattr(part, name) for part in self.parts]).cpu()[self.order]
 
     def proportion(self, name: str, level: float) -> Interval:
         """The Wilson interval of an accuracy in percent; [100, 100] for top-5 accuracy with at most five classes."""
@@ -201,7 +207,8 @@ class _Samples:
 
 def _predictions(rows: Rows, source: Source) -> list[Predictions]:
     parts = [source(z, y, PAPER, min(TOP_K, rows.classes)) for z, y, _ in rows.blocks()]
-    if source is of_logits and not all(bool(part.loss.isfinite().all()) for part in parts):
+    # −∞ leaves a loss finite, and an entropy never.
+    if source is of_logits and not all(bool((part.loss + part.entropy).isfinite().all()) for part in parts):
         refuse_broken(rows)
     return parts
 

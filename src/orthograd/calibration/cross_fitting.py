@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from .calibrators.calibrator import Calibrator
-from .frames import as_array, is_frame
-from .inputs import Form, choices, whole_number
+from .inputs import Form, as_tensor, choices, whole_number
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,7 @@ def cross_fit(
         ignore_index, weights, offsets: as in `evaluate`.
 
     Raises:
+        TypeError: for a class instead of a calibrator.
         ValueError: for fewer samples or groups than folds, and as in ``Calibrator.fit``.
 
     >>> from orthograd.calibration import TemperatureScaling, evaluate
@@ -71,6 +71,8 @@ def cross_fit(
     >>> f"T = {float(fitted.calibrator.temperature):.2f}"
     'T = 3.21'
     """
+    if not isinstance(calibrator, Calibrator):
+        raise TypeError(f"expected a calibrator such as TemperatureScaling(), got {calibrator!r}")
     settings: dict[str, Any] = {"ignore_index": ignore_index, "weights": weights, "offsets": offsets}
     whole = deepcopy(calibrator).fit(logits, labels, **settings)
     samples = Samples.of(logits, labels, weights, offsets, calibrator.form)
@@ -95,11 +97,11 @@ class Samples:
     @classmethod
     def of(cls, logits: Any, labels: Any, weights: Any, offsets: Any, form: Form) -> Samples:
         """Samples from predictions of any form."""
-        truth, weight = _tensor(labels, "labels"), None if weights is None else _tensor(weights, "weights")
+        truth, weight = as_tensor(labels, "labels"), None if weights is None else as_tensor(weights, "weights")
         if form.task == "multiple_choice":
             flat, ends = choices(logits, offsets)
             return cls(list(flat.split(ends.diff().tolist())), truth, weight, form)
-        values = _tensor(logits, "logits")
+        values = as_tensor(logits, "logits")
         if form.classes_dim is None:
             return cls(values, truth, weight, form)
         if form.task == "multilabel":
@@ -166,10 +168,6 @@ def out_of_fold(
         fitted.form = samples.form
         fitted.fit(rest.logits, rest.labels, ignore_index=ignore_index, weights=rest.weights)
         yield index, fitted(samples[index].logits)
-
-
-def _tensor(values: Any, name: str) -> Tensor:
-    return torch.as_tensor(as_array(values, name) if is_frame(values) else values)
 
 
 def _at(values: Tensor, index: Tensor) -> Tensor:

@@ -188,12 +188,14 @@ class Evaluation:
         if asked.intersection(CLASSWISE):
             asked |= {"ece_classwise", "brier"}
         sums: Sums = {}
+        entropies: list[Tensor] = []  # NaN for any logit that is not finite; −∞ leaves other values finite
         for rows in parts:
             for predictions, labels, weights in predicted(rows, name, asked, min(TOP_K, rows.classes)):
                 sums = added(sums, sums_of(predictions, labels, asked, self.bins, weights))
+                entropies.append(predictions.entropy.sum())
                 if asked.difference(STREAMING):
                     kept.append(Kept(number, predictions.confidence, predictions.correct, weights))
-            if name == "logits" and not _is_finite(sums):
+            if name == "logits" and not _are_finite(sums, entropies):
                 refuse_broken(rows)
         if self.form.ignore_index is not None:
             sums["ignored"] = torch.tensor(sum(rows.ignored for rows in parts), device=sums["count"].device)
@@ -442,7 +444,7 @@ def _samples(sums: Sums) -> int:
     return int(sums["samples" if "samples" in sums else "count"].sum()) if sums else 0
 
 
-def _is_finite(sums: Sums) -> bool:
-    """True if the sums are finite: a logit that is not finite makes a sum that is not."""
-    totals = [sums["confidence"].sum(), *(sums[name] for name in MEANS if name in sums)]
+def _are_finite(sums: Sums, entropies: Sequence[Tensor]) -> bool:
+    """True if all sums are finite: a logit that is not finite, or has no finite square, makes one that is not."""
+    totals = [*entropies, *(sums[name] for name in MEANS if name in sums)]
     return bool(torch.stack(totals).isfinite().all())

@@ -21,13 +21,15 @@ def compute_metrics(
     """Metrics by name, for ``Trainer(…, compute_metrics=compute_metrics)`` with a model for classification.
 
     Sequences and tokens: logits have the classes in their last dimension, and labels of −100 are left out, as in the
-    losses of Transformers.
+    losses of Transformers. Labels are not shifted: for a causal language model, whose loss compares each token with the
+    logits before it, pass logits[:, :-1] and labels[:, 1:].
 
     Args:
         prediction: the Trainer's ``EvalPrediction``. If its predictions are a tuple, the first are the logits.
         bins: number of bins, 1 to 1000.
         metrics: names of metrics; `CONVENTIONS` describes each.
-        task: ``"multilabel"`` for ``problem_type="multi_label_classification"``, whose labels are floating point.
+        task: ``"multilabel"`` for ``problem_type="multi_label_classification"``, whose labels are floating point;
+            ``"binary"`` for a model with one logit for each label, both of one shape.
 
     Returns:
         The metrics that the samples define. The Trainer adds the prefix ``eval_``.
@@ -81,16 +83,19 @@ class BatchMetrics:
 
 
 def _begun(bins: int, metrics: Collection[str], task: Task) -> Evaluation:
-    return Evaluation(bins=bins, metrics=metrics, task=task, classes_dim=-1, ignore_index=PADDING)
+    if task == "multiple_choice":
+        raise ValueError("expected task 'multiclass' for the Trainer's logits (n, choices), got 'multiple_choice'")
+    classes_dim = None if task == "binary" else -1
+    return Evaluation(bins=bins, metrics=metrics, task=task, classes_dim=classes_dim, ignore_index=PADDING)
 
 
 def _logits_and_labels(prediction: Any, task: Task) -> tuple[Any, Any]:
     logits, labels = prediction.predictions, prediction.label_ids
-    if task == "multilabel":
+    if task in ("multilabel", "binary"):
         given = torch.as_tensor(labels)
         labels = given.long()
         if not bool((labels == given).all()):
-            raise ValueError("expected labels of 0 and 1 for task 'multilabel', got others")
+            raise ValueError(f"expected labels of 0 and 1 for task {task!r}, got others")
     return logits[0] if isinstance(logits, tuple) else logits, labels
 
 

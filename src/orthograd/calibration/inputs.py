@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,9 @@ from .rows import Rows, place_of, two_logits, two_probabilities
 
 MOST_BINS = 1000
 """More bins would be empty on any test set, and ``ece_by_chance_limit`` would need much memory for them."""
+
+PADDINGS = (-100, 255)
+"""Labels that usually mark positions without one: in torch and Transformers, and in maps of segmentation."""
 
 Task = Literal["multiclass", "binary", "multilabel", "multiple_choice"]
 Scores = Literal["logits", "probabilities"]
@@ -58,8 +61,11 @@ class Form:
 
 def _remedy(dimensions: int, columns: str) -> str:
     if dimensions < 2:
-        return "; for one score per sample: task='binary'"
-    return f"; for more dimensions: classes_dim=1 for (n, {columns}, d₁, …), classes_dim=-1 for (…, {columns})"
+        return "; for one score per sample: task='binary' (--task binary)"
+    return (
+        f"; for more dimensions: classes_dim=1 for (n, {columns}, d₁, …), classes_dim=-1 for (…, {columns}) "
+        "(--classes-dim 1, --classes-dim -1)"
+    )
 
 
 def problems(
@@ -75,7 +81,7 @@ def problems(
         raise ValueError(f"expected no offsets for task {form.task!r}, got some: they are for task 'multiple_choice'")
     scores = _in_form(_scores(values, name), form, name)
     truth, is_kept = _checked_labels(labels, scores, form, name)
-    every_weight = None if weights is None else _checked_weights(weights, truth, form)
+    every_weight = None if weights is None else _checked_weights(weights, truth, is_kept, form)
     pair = None if form.task == "multiclass" else two_logits if name == "logits" else two_probabilities
     rows = _inspected([Rows(scores, truth, every_weight, is_kept, pair)], name)
     return [[label] for label in _by_label(*rows)] if form.task == "multilabel" else [rows]
@@ -89,9 +95,7 @@ def _in_form(scores: Tensor, form: Form, name: str) -> Tensor:
         return scores
     scores = form.classes_last(scores, name)
     if form.task == "multiclass" and scores.shape[-1] < 2:
-        raise ValueError(
-            f"expected at least two classes, got {name} {tuple(scores.shape)}; for one score per sample: task='binary'"
-        )
+        raise ValueError(f"expected at least two classes, got {name} {tuple(scores.shape)}{_remedy(1, 'classes')}")
     return scores
 
 
@@ -111,18 +115,29 @@ def checked_probabilities(probabilities: Any, labels: Any) -> tuple[Tensor, Tens
     return rows.scores, rows.labels
 
 
-def look_like_probabilities(scores: Tensor) -> bool:
-    """True if every row lies in [0, 1] and sums to 1, up to rounding.
+def look_like_probabilities(parts: Sequence[Rows]) -> bool:
+    """True if every sample lies in [0, 1] and sums to 1, up to rounding; binary ones only lie there, and are not all 0.
 
-    >>> look_like_probabilities(torch.tensor([[0.25, 0.75], [1.0, 0.0]]))
+    >>> look_like_probabilities([Rows(torch.tensor([[0.25, 0.75], [1.0, 0.0]]), torch.tensor([0, 1]))])
     True
     """
-    first = scores[(0,) * (scores.ndim - 1)][None]
-    for rows in (first, scores):  # for logits the first row is usually enough
-        low, high = (float(value) for value in rows.aminmax())
-        if not (_is_within(low, high, scores.dtype) and float(_off(rows).max()) <= _tolerance(scores.dtype)):
-            return False
-    return True
+    is_zero = True
+    for rows in parts:
+        for block in rows.blocks():
+            scores = block.scores[:, 1] if rows.pair else block.scores  # of the pair [0, s], s itself
+            # For logits the first sample is usually enough.
+            if not all(_lie_in_range(some) for some in (scores[:1], scores) if len(some)):
+                return False
+            is_zero &= not bool(scores.any())
+    return not is_zero
+
+
+def _lie_in_range(scores: Tensor) -> bool:
+    """True if scores (n,) lie in [0, 1], or if scores (n, classes) do and sum to 1, up to rounding."""
+    low, high = (float(value) for value in scores.aminmax())
+    if scores.ndim == 1:
+        return low >= 0 and high <= 1
+    return _is_within(low, high, scores.dtype) and float(_off(scores).max()) <= _tolerance(scores.dtype)
 
 
 def choices(values: Any, offsets: Any, name: str = "logits") -> tuple[Tensor, Tensor]:
@@ -176,7 +191,7 @@ def _by_choices(values: Any, offsets: Any, labels: Any, weights: Any, form: Form
     flat, ends = choices(values, offsets, name)
     counts = ends.diff()
     truth, is_kept = _checked_labels(labels, counts, form, name, most=counts - 1)
-    every_weight = None if weights is None else _checked_weights(weights, truth, form)
+    every_weight = None if weights is None else _checked_weights(weights, truth, is_kept, form)
     for count in counts.unique().tolist():
         own = (counts == count).nonzero()[:, 0]
         scores = flat[ends[own][:, None] + torch.arange(count, device=flat.device)]
@@ -195,8 +210,8 @@ def _inspected(rows: list[Rows], name: Scores) -> list[Rows]:
     """The rows, with probabilities checked. Warns of logits that look like probabilities."""
     if name == "probabilities":
         return [_checked_range(part) for part in rows]
-    is_binary = rows[0].pair is not None
-    if all(_look_like_sigmoids(part.scores) if is_binary else look_like_probabilities(part.scores) for part in rows):
+    if look_like_probabilities(rows):
+        is_binary = rows[0].pair is not None
         each, more = ("one", "") if is_binary else ("row", " and sums to 1")
         warnings.warn(
             f"every {each} of these logits lies in [0, 1]{more}: if they are probabilities, use evaluate_probabilities "
@@ -205,12 +220,6 @@ def _inspected(rows: list[Rows], name: Scores) -> list[Rows]:
             stacklevel=callers_level(),
         )
     return rows
-
-
-def _look_like_sigmoids(scores: Tensor) -> bool:
-    """True if binary scores all lie in [0, 1] and are not all 0."""
-    low, high = (float(value) for value in scores.aminmax())
-    return low >= 0 and 0 < high <= 1
 
 
 def _checked_range(rows: Rows) -> Rows:
@@ -324,7 +333,7 @@ def callers_level() -> int:
     return level
 
 
-def _tensor(values: Any, name: str) -> Tensor:
+def as_tensor(values: Any, name: str) -> Tensor:
     """The values as a tensor, from anything that torch can convert."""
     if is_frame(values):
         values = as_array(values, name)
@@ -347,7 +356,7 @@ def _read(values: Any, name: str) -> Tensor:
 
 
 def _scores(values: Any, name: str) -> Tensor:
-    scores = _tensor(values, name)
+    scores = as_tensor(values, name)
     if not scores.is_floating_point():
         raise TypeError(f"expected {name} in floating point, got {scores.dtype}")
     if scores.element_size() < 2:
@@ -358,10 +367,11 @@ def _scores(values: Any, name: str) -> Tensor:
 
 
 def _integers(values: Any, name: str, *, or_booleans: bool = False) -> Tensor:
-    numbers = _tensor(values, name)
+    numbers = as_tensor(values, name)
     is_refused = numbers.is_floating_point() or numbers.is_complex()
     if is_refused or (numbers.dtype == torch.bool and not or_booleans):
-        raise TypeError(f"expected {name} as integers, got {numbers.dtype}")
+        remedy = "; convert whole numbers, as by .astype(int) or .long()" if numbers.is_floating_point() else ""
+        raise TypeError(f"expected {name} as integers, got {numbers.dtype}{remedy}")
     return numbers
 
 
@@ -393,8 +403,20 @@ def _checked_labels(
         place = tuple(is_wrong.nonzero()[0].tolist())
         limit = highest if most is None else int(most[place])
         ignored = "" if form.ignore_index is None else f", or {form.ignore_index}, which is ignored"
-        raise ValueError(f"expected labels from 0 to {limit}{ignored}, got {given[place].item()} {place_of(place)}")
+        remedy = _remedy_of_label(numbers, int(numbers[place]), limit, form)
+        raise ValueError(
+            f"expected labels from 0 to {limit}{ignored}, got {given[place].item()} {place_of(place)}{remedy}"
+        )
     return numbers, is_kept
+
+
+def _remedy_of_label(labels: Tensor, wrong: int, highest: int, form: Form) -> str:
+    """What helps with labels that mark padding, or that count from 1."""
+    if form.ignore_index is None and wrong in PADDINGS:
+        return f"; to leave out positions with this label: ignore_index={wrong} (--ignore-index {wrong})"
+    if wrong == highest + 1 and int(labels.min()) == 1:
+        return "; labels count from 0: subtract 1"
+    return ""
 
 
 def _refuse_other_shape(labels: Tensor, scores: Tensor, form: Form, name: str) -> None:
@@ -402,7 +424,8 @@ def _refuse_other_shape(labels: Tensor, scores: Tensor, form: Form, name: str) -
     if labels.shape == shape:
         return
     if len(shape) == 1 and labels.ndim != 1:
-        raise ValueError(f"expected labels (n,), got {tuple(labels.shape)}")
+        remedy = "; of one-hot labels take .argmax(1)" if labels.shape == scores.shape else ""
+        raise ValueError(f"expected labels (n,), got {tuple(labels.shape)}{remedy}")
     if len(shape) == 1:
         raise ValueError(f"expected a label for each of {shape[0]} samples, got {len(labels)}")
     raise ValueError(
@@ -413,9 +436,9 @@ def _refuse_other_shape(labels: Tensor, scores: Tensor, form: Form, name: str) -
     )
 
 
-def _checked_weights(weights: Any, labels: Tensor, form: Form) -> Tensor:
-    """Weights in float64, in the shape of the labels."""
-    given = _tensor(weights, "weights").to(labels.device)
+def _checked_weights(weights: Any, labels: Tensor, is_kept: Tensor | None, form: Form) -> Tensor:
+    """Weights in float64, in the shape of the labels. Those of ignored positions may be anything."""
+    given = as_tensor(weights, "weights").to(labels.device)
     if given.is_complex() or given.dtype == torch.bool:
         raise TypeError(f"expected weights as real numbers, got {given.dtype}")
     values = given.double()
@@ -426,6 +449,7 @@ def _checked_weights(weights: Any, labels: Tensor, form: Form) -> Tensor:
     if values.shape != labels.shape:
         raise ValueError(f"expected a weight for each label, {tuple(labels.shape)}, got {tuple(given.shape)}")
     is_wrong = ((values >= 0) & values.isfinite()).logical_not()
+    is_wrong = is_wrong if is_kept is None else is_wrong & is_kept
     if bool(is_wrong.any()):
         place = tuple(is_wrong.nonzero()[0].tolist())
         raise ValueError(f"expected finite weights of at least 0, got {float(values[place]):g} {place_of(place)}")

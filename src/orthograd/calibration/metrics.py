@@ -218,6 +218,18 @@ class Metrics:
         digits = CONVENTIONS[name].digits
         return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
+    @property
+    def size(self) -> str:
+        """The samples and classes as text: "300 samples, 4 classes"."""
+        samples, classes = self._words()
+        ignored = f" ({self.ignored:,} ignored)" if self.ignored else ""
+        return f"{self.samples:,} {samples}{ignored}, {classes}"
+
+    def _words(self) -> tuple[str, str]:
+        """The noun for what is counted, and the number of classes or labels."""
+        is_ragged = self.task == "multiple_choice"
+        return "samples", f"up to {self.classes} choices" if is_ragged else f"{self.classes} classes"
+
     def __str__(self) -> str:
         widest = max(map(len, self.asked))
         lines = [self._heading()]
@@ -226,10 +238,8 @@ class Metrics:
         return "\n".join(lines)
 
     def _heading(self) -> str:
-        classes = f"up to {self.classes} choices" if self.task == "multiple_choice" else f"{self.classes} classes"
-        ignored = f" ({self.ignored:,} ignored)" if self.ignored else ""
         weight = "" if self.weight is None else f", total weight {self.weight:g}"
-        return f"{self.samples:,} samples{ignored}, {classes}, {self.bins} bins{weight}"
+        return f"{self.size}, {self.bins} bins{weight}"
 
 
 @dataclass(frozen=True)
@@ -254,8 +264,8 @@ class MultiLabelMetrics(Metrics):
         dicts = [each.as_dict()["metrics"] for each in (self.micro, *self.per_label)]
         return super().as_dict() | {"micro": dicts[0], "per_label": dicts[1:]}
 
-    def _heading(self) -> str:
-        return f"{super()._heading()}, mean over {len(self.per_label)} labels"
+    def _words(self) -> tuple[str, str]:
+        return "decisions", f"mean over {len(self.per_label)} labels"
 
 
 def _means(per_label: tuple[Metrics, ...]) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def decomposition(
         task, classes_dim, ignore_index, weights, offsets: as in `evaluate`.
 
     Raises:
+        TypeError: for a calibrator instead of its class.
         ValueError: for fewer samples than folds, and as in `evaluate`.
 
     Dividing logits by a number changes the calibration and not the refinement:
@@ -98,6 +99,8 @@ def decomposition(
     References: Bröcker, "Reliability, sufficiency, and the decomposition of proper scores", 2009; Berta et al.,
     "Rethinking Early Stopping: Refine, Then Calibrate", 2025.
     """
+    if isinstance(calibrator, Calibrator):
+        raise TypeError(f"expected a class of calibrators such as TemperatureScaling, got an instance, {calibrator}")
     samples = Samples.of(logits, labels, weights, offsets, Form(task, classes_dim))
     settings: dict[str, Any] = {"task": task, "ignore_index": ignore_index, "classes_dim": samples.form.classes_dim}
     settings |= {"metrics": ["loss", "brier"], "weighted": weights is not None}

@@ -18,9 +18,10 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
     from sklearn.frozen import FrozenEstimator
     from sklearn.model_selection import check_cv
+    from sklearn.model_selection._search import BaseSearchCV
     from sklearn.utils import _safe_indexing, get_tags, indexable
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _num_samples, check_array, check_is_fitted, column_or_1d
+    from sklearn.utils.validation import _num_samples, check_array, check_is_fitted, column_or_1d, has_fit_parameter
 except ImportError as error:
     message = "orthograd.calibration.sklearn needs scikit-learn: pip install 'orthograd[sklearn]'"
     raise ImportError(message, name=error.name) from error
@@ -98,18 +99,22 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.cv = cv
         self.floor = floor
 
-    def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, groups: Any = None, **fit_params: Any) -> Self:
         """Train and calibrate.
 
         Args:
             X: samples, as the estimator takes them.
             y: labels (n,) of any type.
+            groups: a value for each sample, for a ``cv`` such as ``GroupKFold``; also for an estimator that is a
+                search, or whose ``fit`` takes groups.
             **fit_params: for the estimator's ``fit``; those with a value per sample are split with the samples.
                 ``sample_weight`` also weights the samples of the calibrator, as in ``CalibratedClassifierCV``.
         """
         if not any(hasattr(self.estimator, name) for name in ("decision_function", "predict_proba")):
             raise TypeError(f"expected an estimator with decision_function or predict_proba, got {self.estimator!r}")
         labels = _checked_labels(y)
+        if groups is not None and _takes_groups(self.estimator):
+            fit_params = {**fit_params, "groups": groups}
         (X,) = indexable(X)  # sparse matrices in any format, and lists
         calibrator = self._new_calibrator()
         if self._is_prefit:
@@ -119,7 +124,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         else:
             _refuse_one_class(labels)
             self.estimator_ = clone(self.estimator).fit(X, labels, **fit_params)
-            scores = self._out_of_fold(X, labels, fit_params)
+            scores = self._out_of_fold(X, labels, groups, fit_params)
         self.classes_ = self.estimator_.classes_
         counted, weights = _counted(fit_params.get("sample_weight"), len(labels))
         self.calibrator_ = calibrator.fit(scores[counted], _numbers(labels[counted], self.classes_), weights=weights)
@@ -163,10 +168,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
         return scores
 
-    def _out_of_fold(self, X: Any, labels: Any, fit_params: dict[str, Any]) -> Any:
+    def _out_of_fold(self, X: Any, labels: Any, groups: Any, fit_params: dict[str, Any]) -> Any:
         """Scores of each sample by a classifier that was not trained on it."""
         scores = np.full((len(labels), len(self.estimator_.classes_)), np.nan)
-        for train, test in check_cv(self.cv, labels, classifier=True).split(X, labels):
+        for train, test in check_cv(self.cv, labels, classifier=True).split(X, labels, groups):
             params = {name: _rows(value, train, len(labels)) for name, value in fit_params.items()}
             fold = clone(self.estimator).fit(_safe_indexing(X, train), labels[train], **params)
             if not np.array_equal(fold.classes_, self.estimator_.classes_):
@@ -302,6 +307,11 @@ def _checked_labels(y: Any) -> Any:
     labels = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
     check_classification_targets(labels)
     return labels
+
+
+def _takes_groups(estimator: Any) -> bool:
+    """True if the fit of an estimator takes groups. A search does, but its signature does not say so."""
+    return isinstance(estimator, BaseSearchCV) or has_fit_parameter(estimator, "groups")
 
 
 def _refuse_one_class(labels: Any) -> None:

@@ -212,7 +212,7 @@ def _refusing() -> Iterator[None]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InputWarning)  # a note below the table says the same
+            warnings.simplefilter("ignore", InputWarning)  # the doubts that are printed say the same
             yield
     except (ValueError, OSError, ImportError) as error:
         typer.echo(f"orthograd evaluate: {' '.join(str(error).split())}", err=True)
@@ -275,6 +275,8 @@ def _compare(job: _Job, baseline: str, candidate: str) -> None:
         written = _written(job, pairs.as_record(), curves)
         if job.page is not None:
             written.append(write_text(job.page, pair_page(pairs, _command())))
+    for doubt in pairs.doubts:
+        job.console.print(doubt, markup=False)
     for when, table in pairs.tables.items():
         job.console.print(console_table(when, table, pairs.names))
     job.console.print(verdict(pairs.tables[GIVEN], baseline=pairs.names[0], candidate=pairs.names[1]), markup=False)

@@ -15,8 +15,8 @@ from ..calibration.files.evaluation import (
     Column,
     Difference,
     Results,
+    are_paired,
     has_independent_samples,
-    have_same_labels,
     without_interval,
 )
 
@@ -85,7 +85,7 @@ def sources(results: Results) -> Iterator[str]:
 def notes(results: Results) -> Iterator[str]:
     """Notes below the tables."""
     first, settings = results.columns[0], results.settings
-    sizes = {column.name: str(column.metrics).partition(f", {settings.bins} bins")[0] for column in results.columns}
+    sizes = {column.name: column.metrics.size for column in results.columns}
     each = (f"{name}: {size}" for name, size in sizes.items())
     words = "; ".join(each) if len(set(sizes.values())) > 1 else sizes[first.name]
     yield f"{words}; {settings.bins} bins."
@@ -104,8 +104,9 @@ def notes(results: Results) -> Iterator[str]:
     if settings.resamples and dependent:
         yield f"{', '.join(dependent)}: no intervals, as positions of one map, sequence or sample are not independent."
     is_pooled = any(column.is_pooled for column in results.columns)
-    if not is_pooled and any(not have_same_labels(first.file, column.file) for column in results.columns):
-        yield f"Only files with the same labels as {first.name} are compared with it."
+    if not is_pooled and any(not are_paired(first.file, column.file) for column in results.columns):
+        same = "labels" if first.file.benchmark is None else "task and labels"
+        yield f"Only files with the same {same} as {first.name} are compared with it."
 
 
 def _notes_on_intervals(results: Results) -> Iterator[str]:
@@ -146,10 +147,9 @@ def explanations(results: Results) -> Iterator[tuple[str, str]]:
 
 
 def _of_column(column: Column, names: Sequence[str]) -> _Shown:
-    metrics = column.metrics
+    metrics = column.metrics  # the curve of a multi-label problem is that of all decisions, the metrics are means
     cells = [_Cell(metrics.formatted(name), metrics.formatted_interval(name)) for name in names]
-    curve = column.curve
-    by_chance = f"by chance {curve.ece_by_chance:.4f}\n(95%: {curve.ece_by_chance_limit:.4f})"
+    by_chance = f"by chance {metrics.formatted('ece_by_chance')}\n(95%: {metrics.formatted('ece_by_chance_limit')})"
     ece = names.index("ece")
     cells[ece] = _Cell(cells[ece].number, cells[ece].interval, by_chance)
     return column.name, cells

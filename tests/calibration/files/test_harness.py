@@ -94,6 +94,56 @@ def test_with_choices_in_the_context_the_accuracy_says_which_of_two_is_right(tmp
     assert read_predictions(written(tmp_path, *samples)).labels.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("target", ["-1", "None", "maybe"])
+def test_no_label_is_made_up_for_a_target_that_is_none(tmp_path, target):
+    path = written(tmp_path, sample([-1.0, -3.0], target, ["yes", "no"], acc=0.0))
+    refused(path, f":1: expected a target from 0 to 1 or the text of a choice, got '{target}'")
+
+
+DIGITS = ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(("accuracy", "label"), [({"acc": 1.0}, 1), ({"acc": 0.0}, 2), ({"acc_norm": 1.0}, 1)])
+@pytest.mark.parametrize("options", [{}, {"labels_key": "doc.answer"}])
+def test_the_accuracy_says_whether_digits_are_an_index_or_the_text_of_a_choice(tmp_path, accuracy, label, options):
+    each = sample([-5.0, -1.0, -8.0, -7.0], "2", DIGITS, doc={"answer": "2"}, **accuracy)
+    assert read_predictions(written(tmp_path, each), **options).labels.tolist() == [label]
+
+
+def test_targets_of_a_file_are_all_indices_or_all_texts(tmp_path):
+    """The second line could be either: its prediction is wrong both ways."""
+    unclear = sample([-1.0, -9.0, -8.0, -7.0], "2", DIGITS, acc=0.0)
+    refused(written(tmp_path, unclear), ":1: expected a target that is either", "choice 2 by index, choice 1 by text")
+    for first, labels in (("4", [3, 1]), ("0", [0, 2])):
+        assert read_predictions(written(tmp_path, sample([-1.0] * 4, first, DIGITS), unclear)).labels.tolist() == labels
+    as_number = written(tmp_path, {**unclear, "target": 2})
+    assert read_predictions(as_number).labels.tolist() == [2]
+
+
+@pytest.mark.parametrize("delimiter", ["", " ", "\n\n"])
+def test_a_choice_is_as_long_as_the_harness_counts_it(tmp_path, delimiter):
+    """Choices that begin with a space count it; the delimiter before them is not counted."""
+    samples = []
+    for label, likelihoods in enumerate(([-2.0, -4.5], [-2.0, -3.5])):
+        each = sample(likelihoods, label, acc=1.0 - label, acc_norm=1.0)
+        for number, choice in enumerate((" Y", " Nev")):
+            each["arguments"][f"gen_args_{number}"]["arg_1"] = delimiter + choice
+        samples.append(each)
+    scores = read_predictions(written(tmp_path, *samples), normalize="characters").scores
+    assert scores.tolist() == [-1.0, -4.5 / 4, -1.0, -3.5 / 4]
+
+
+def test_lengths_that_contradict_the_file_are_named(tmp_path):
+    path = written(tmp_path, sample([-1.0, -4.0], 0, ["yes", "no"], acc=1.0, acc_norm=0.0))
+    refused(path, ":1: expected acc_norm 0.0 as the file states, got 1 with lengths 3, 2 of the choices, and choice 0")
+
+
+@pytest.mark.parametrize("value", ["nan", "-inf"])
+def test_a_log_likelihood_that_is_no_number_is_named(tmp_path, value):
+    path = written(tmp_path, sample([-1.0, -2.0], 0, acc=1.0), sample([value, -1.0], 1, acc=0.0))
+    refused(path, f":2: expected finite log-likelihoods, got {value}")
+
+
 def test_likelihoods_without_a_context_are_left_out(tmp_path):
     each = sample([-4.0, -3.0, -1.0, -9.0], 1, ["a", "b", "a", "b"], acc=1.0)
     for number in (2, 3):

@@ -119,6 +119,8 @@ def test_scores_of_a_real_pipeline_are_its_probabilities_by_label(tmp_path, bert
     assert evaluate_probabilities(found.scores, found.labels).loss == pytest.approx(
         log_loss(truth, logits.double().softmax(1).numpy(), labels=[0, 1, 2]), rel=1e-5
     )
+    alone = [{**rows[0], "scores": rows[0]["scores"][:1]}]
+    refused(lines(path, alone), "a score of every class, got one: run the pipeline with top_k=None", probabilities=True)
     rows[1]["label"] = "bored"
     refused(lines(path, rows), f"{path}:2: expected a label among", "got 'bored'", probabilities=True)
     rows[2]["scores"] = rows[2]["scores"][:2]
@@ -149,6 +151,13 @@ def test_padded_tokens_of_a_real_trainer_are_read_and_left_out(tmp_path, bert):
 def test_names_of_the_trainer_are_second_to_the_usual_ones(tmp_path):
     np.savez(tmp_path / "a.npz", predictions=np.zeros(2), logits=np.array(LOGITS), labels=np.array([0, 2]))
     assert read_predictions(tmp_path / "a.npz").scores.tolist() == LOGITS
+
+
+def test_labels_may_have_the_name_that_scikit_learn_gives_them(tmp_path):
+    np.savez(tmp_path / "a.npz", logits=np.array(LOGITS), y_true=np.array([0, 2]))
+    assert read_predictions(tmp_path / "a.npz").labels.tolist() == [0, 2]
+    np.savez(tmp_path / "a.npz", logits=np.array(LOGITS), y_true=np.array([0, 2]), labels=np.array([1, 1]))
+    assert read_predictions(tmp_path / "a.npz").labels.tolist() == [1, 1]
 
 
 def test_ragged_arrays_need_their_offsets(tmp_path):

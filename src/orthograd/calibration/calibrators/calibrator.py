@@ -95,7 +95,8 @@ class Calibrator(nn.Module):
             raise ValueError(f"expected no offsets for task {self.form.task!r}, got some")
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             got = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-            raise TypeError(f"expected logits as a tensor in floating point, got {got}")
+            remedy = "" if isinstance(logits, Tensor) else ": convert them by torch.as_tensor"
+            raise TypeError(f"expected logits as a tensor in floating point, got {got}{remedy}")
         return self._in_shape(logits.to(computing_dtype(logits.dtype))).to(logits.dtype)
 
     def probabilities(self, logits: Any, offsets: Any = None) -> Any:

@@ -7,7 +7,7 @@ Each solves a convex problem for weights W and intercepts b:
 where T is the best temperature. With few samples the result is close to temperature scaling; with many the penalties
 fade. On the fitted samples the loss is never above that of temperature scaling, nor that of the original logits. If no
 temperature is best (all labels have the highest score, or scores do not predict the labels), T is 1, or larger if
-misleading logits are large.
+misleading logits are large. Only then can the loss be above that of temperature scaling.
 """
 
 from __future__ import annotations

@@ -24,6 +24,10 @@ MOST_CLASSES = 50
 """With more classes, calibrators with a parameter for each pair of classes are left out: they overfit and take long."""
 
 
+class NoLogitsError(ValueError):
+    """Probabilities of 0 or 1, which have no finite logits."""
+
+
 def calibrators_for(file: PredictionsFile) -> dict[str, type[Calibrator]]:
     """Every calibrator of `orthograd.calibration` that this form of predictions has, by name; temperature first.
 
@@ -64,14 +68,14 @@ def calibrated(calibrator: Calibrator, file: PredictionsFile, fitted_on: Predict
     return _with(file, calibrator(logits_of(file), file.offsets))
 
 
-def cross_fitted(kind: type[Calibrator], file: PredictionsFile, *, seed: int = 0) -> PredictionsFile:
+def cross_fitted(kind: type[Calibrator], file: PredictionsFile, *, seed: int = 0, remedy: str = "") -> PredictionsFile:
     """The file after calibrators that were each fitted to all samples but those they calibrate, in five folds.
 
-    Maps and sequences stay together in one fold.
+    Maps and sequences stay together in one fold. ``remedy`` ends the error if there is only one.
     """
     count = len(file.labels)
     if count < 2:
-        raise ValueError(f"expected at least 2 samples to cross-fit a calibrator, got {count}: pass --fit with others")
+        raise ValueError(f"expected at least 2 samples to cross-fit a calibrator, got {count}{remedy}")
     calibrator = kind(task=file.form.task, classes_dim=file.form.classes_dim)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
@@ -121,7 +125,7 @@ def logits_of(file: PredictionsFile) -> Tensor:
     rows = broken.reshape(len(broken), -1).any(1).nonzero()
     if len(rows):
         limits, got = ("between 0 and 1", "0 or 1") if is_binary else ("above 0", "0")
-        raise ValueError(
+        raise NoLogitsError(
             f"expected probabilities {limits} for a calibrator, got {got} in row {int(rows[0])} and "
             f"{len(rows) - 1} more rows: save the logits instead"
         )

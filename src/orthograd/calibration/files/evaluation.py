@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,11 @@ from ... import calibration
 from ..bootstrap import RESAMPLED
 from ..calibrators.temperature import TemperatureScaling
 from ..evaluation import TOP_K, Evaluation
-from ..inputs import look_like_probabilities, problems
+from ..inputs import InputWarning, problems
 from ..metrics import ALL, CONVENTIONS, Interval, Metrics, defined
 from ..predictions import of_logits, of_probabilities
 from ..reliability import ReliabilityCurve
-from .calibrated import calibrated, fitted, joined
+from .calibrated import NoLogitsError, calibrated, fitted, joined
 from .reading import PredictionsFile
 
 POOLED = "all tasks"
@@ -77,7 +79,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """The difference of a file to the first file, which has the same labels."""
+    """The difference of a file to the first file, which has the same samples."""
 
     column: Column
     first: Column
@@ -111,6 +113,8 @@ class Results:
     columns: list[Column]
     differences: list[Difference]
     settings: Settings
+    unscaled: Mapping[str, str] = field(default_factory=dict)
+    """Why a column has no twin after temperature scaling, by its name."""
 
     @property
     def files(self) -> dict[str, PredictionsFile]:
@@ -121,28 +125,46 @@ class Results:
         count = Counter(file.name for file in files)
         return {file.name if count[file.name] == 1 else str(file.path): file for file in files}
 
-    @property
+    @cached_property
     def doubtful(self) -> dict[str, PredictionsFile]:
         """Files of logits that look like probabilities."""
-        return {
-            name: file
-            for name, file in self.files.items()
-            if not file.is_probabilities and file.scores.ndim == 2 and look_like_probabilities(file.scores)
-        }
+        return doubtful_among(self.files)
 
     @property
     def doubts(self) -> list[str]:
-        """Warnings about logits that look like probabilities, and temperatures fitted on what they are evaluated on."""
-        doubts = [
-            f"{name}: every row lies in [0, 1] and sums to 1, as probabilities do, but it is evaluated as logits. If "
-            "they are probabilities, pass --probabilities, and --scores-key logits for an array of that name."
-            for name in self.doubtful
-        ]
+        """Warnings: probabilities that are read as logits, a file that was left out, a temperature that is too good."""
+        doubts = doubts_about(self.doubtful)
+        doubts += [f"{name}: not evaluated after temperature scaling: {why}." for name, why in self.unscaled.items()]
         plain = {column.file.path: column.file for column in self.columns if column.temperature is None}
         fits = [(column.file.path, column.temperature) for column in self.columns if column.temperature is not None]
         if any(are_same(plain[path], fit.fitted_on) for path, fit in fits):
             doubts.append("A temperature was fitted on the samples it is evaluated on, so that result is too good.")
         return doubts
+
+
+def doubtful_among(files: Mapping[str, PredictionsFile]) -> dict[str, PredictionsFile]:
+    """The files of logits that look like probabilities."""
+    return {name: file for name, file in files.items() if _is_warned_of(file)}
+
+
+def _is_warned_of(file: PredictionsFile) -> bool:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        problems(file.scores, file.labels, file.form, name=file.kind, offsets=file.offsets)
+    return any(warning.category is InputWarning for warning in caught)
+
+
+def doubts_about(doubtful: Mapping[str, PredictionsFile]) -> list[str]:
+    """A sentence about the files of logits that look like probabilities, if there are any."""
+    names: dict[str, list[str]] = {}
+    for name, file in doubtful.items():
+        is_binary = file.form.task in ("binary", "multilabel")
+        names.setdefault("score lies in [0, 1]" if is_binary else "row lies in [0, 1] and sums to 1", []).append(name)
+    return [
+        f"{', '.join(those)}: every {what}, as probabilities do, but it is evaluated as logits. If they are "
+        "probabilities, pass --probabilities, and --scores-key logits for an array of that name."
+        for what, those in names.items()
+    ]
 
 
 def without_interval(values: Mapping[str, float | None], intervals: Mapping[str, Interval]) -> list[str]:
@@ -155,6 +177,12 @@ def have_same_labels(first: PredictionsFile, second: PredictionsFile) -> bool:
     if first.offsets is not None and second.offsets is not None and not torch.equal(first.offsets, second.offsets):
         return False
     return first.form == second.form and torch.equal(first.labels.long(), second.labels.long())
+
+
+def are_paired(first: PredictionsFile, second: PredictionsFile) -> bool:
+    """True if sample i of one file is sample i of the other: the same labels, and the same task of the harness."""
+    # Labels alone do not say so: in BLiMP every task has as many sentences, and label 0 for all.
+    return have_same_labels(first, second) and first.benchmark == second.benchmark
 
 
 def are_same(first: PredictionsFile, second: PredictionsFile) -> bool:
@@ -174,13 +202,16 @@ def evaluated(files: Sequence[PredictionsFile], held_out: Sequence[PredictionsFi
     scalings = [_fitted(file) for file in held_out]
     every = [*files, *_pooled(files)]
     temperatures: Sequence[Temperature | None] = scalings * len(every) if len(scalings) == 1 else scalings
-    columns = []
+    columns, unscaled = [], {}
     for name, file, temperature in zip_longest(names_of(every), every, temperatures):
         with naming(file):
             columns.append(column_of(name, file, settings))
             if temperature is not None:
-                columns.append(_scaled(name, file, temperature, settings))
-    return Results(columns, list(_differences(columns, settings)), settings)
+                try:
+                    columns.append(_scaled(name, file, temperature, settings))
+                except NoLogitsError as error:
+                    unscaled[name] = str(error)
+    return Results(columns, list(_differences(columns, settings)), settings, unscaled)
 
 
 def names_of(files: Sequence[PredictionsFile]) -> list[str]:
@@ -270,7 +301,7 @@ def _differences(columns: Sequence[Column], settings: Settings) -> Iterator[Diff
     for is_scaled in (False, True):
         alike = [column for column in columns if (column.temperature is not None) == is_scaled]
         for column in alike[1:]:
-            if have_same_labels(alike[0].file, column.file):
+            if are_paired(alike[0].file, column.file):
                 yield _difference(column, alike[0], settings)
 
 

@@ -15,8 +15,8 @@ LOGITS = ("logits",)
 PROBABILITIES = ("probabilities", "probs")
 LABELS = ("labels", "label", "y", "targets", "target")
 
-HUGGING_FACE = {LOGITS: ("predictions",), PROBABILITIES: ("scores",), LABELS: ("label_ids",)}
-"""Names of Hugging Face's Trainer and pipelines, which elsewhere mean other things: used if a file has no other."""
+OTHERS = {LOGITS: ("predictions",), PROBABILITIES: ("scores",), LABELS: ("label_ids", "y_true")}
+"""Names of Hugging Face's Trainer and pipelines and of scikit-learn, used if a file has none of the usual ones."""
 
 Normalization = Literal["none", "characters", "bytes"]
 
@@ -116,8 +116,8 @@ class Keys:
 
 
 def _present(usual: tuple[str, ...], there: Sequence[str]) -> list[str]:
-    """The usual names that are there, otherwise those of Hugging Face."""
-    return [name for name in usual if name in there] or [name for name in HUGGING_FACE[usual] if name in there]
+    """The usual names that are there, otherwise those of other libraries."""
+    return [name for name in usual if name in there] or [name for name in OTHERS[usual] if name in there]
 
 
 def _one_of(there: Sequence[str], what: str, asked: str | None, usual: tuple[str, ...]) -> str:

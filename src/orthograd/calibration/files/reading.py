@@ -93,7 +93,8 @@ def read_predictions(
         path: the file.
         scores_key: name of the array of scores; by default "logits", or "probabilities" or "probs", or what Hugging
             Face calls them: "predictions", or "scores".
-        labels_key: name of the labels; by default "labels", "label", "y", "targets" or "target", or "label_ids".
+        labels_key: name of the labels; by default "labels", "label", "y", "targets" or "target", or else
+            "label_ids" or "y_true".
         classes: columns of a table, in the order of the labels; ["class_*"] means class_0, class_1 … By default all
             columns but the label, numbered from 0.
         probabilities: read probabilities instead of logits.

@@ -52,7 +52,7 @@ def _recalibration(name: str, column: Column, held_out: PredictionsFile | None, 
     kind = calibrators_for(column.file)[name]
     try:
         if held_out is None:
-            after = cross_fitted(kind, column.file, seed=settings.seed)
+            after = cross_fitted(kind, column.file, seed=settings.seed, remedy=": pass --fit with others")
         else:
             after = calibrated(fitted(kind, held_out), column.file, held_out)
         return Recalibration(name, column_of(name, after, replace(settings, resamples=0)))

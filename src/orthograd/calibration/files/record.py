@@ -22,6 +22,7 @@ def as_record(results: Results) -> dict[str, Any]:
             "torch": torch.__version__,
             **asdict(results.settings),
             "logits_that_look_like_probabilities": [str(file.path) for file in results.doubtful.values()],
+            "left_out_after_temperature": results.unscaled,
             "files": [_file(column) for column in results.columns],
             "differences": [_difference(difference) for difference in results.differences],
         }

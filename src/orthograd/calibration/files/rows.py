@@ -163,6 +163,8 @@ def _class_names(named: list[dict[str, Any]], keys: Keys) -> list[str]:
     """Names of the classes: LABEL_0, LABEL_1 … by number, others by the alphabet. Labels refer to them by name."""
     if keys.task != "multiclass":
         raise UnusableError(f"expected task 'multiclass' for scores with labels, got {keys.task!r}")
+    if len(named) < 2:
+        raise UnusableError("expected a score of every class, got one: run the pipeline with top_k=None")
     return sorted((each["label"] for each in named), key=lambda name: (re.sub(r"\d+$", "", name), len(name), name))
 
 

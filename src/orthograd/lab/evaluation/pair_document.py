@@ -28,7 +28,7 @@ from ..page.figure import (
 from ..page.markup import Markup, joined, table, tag
 from ..page.reliability import reliability_figure, reliability_introduction
 from .sections import coverage_scale, risk_at, risk_axes
-from .seeds import GIVEN, SeedPairs
+from .seeds import GIVEN, SCALED, SeedPairs
 
 COVERAGES = [number / 50 for number in range(5, 51)]
 FRAME = Frame(width=360, height=230, left=48)
@@ -60,6 +60,7 @@ def _verdict(pairs: SeedPairs) -> Markup:
     ece, accuracy, common = evidence(given, baseline=names[0], candidate=names[1])
     sentences = f"{calibration_sentence(given, names)} {accuracy_sentence(given, names, 'samples')}"
     return joined(
+        (tag("p", words, class_="missing") for words in pairs.doubts),
         tag("p", sentences, class_="lede"),
         tag("p", f"{ece}. Accuracy {accuracy}. {common}.", class_="evidence"),
         tag("h2", f"Where {names[1]} is better and where it is worse"),
@@ -146,17 +147,19 @@ def _setup(pairs: SeedPairs, command: str) -> Markup:
 
 
 def _files(pairs: SeedPairs) -> Mapping[str, tuple[str, str]]:
-    first, second = pairs.tables.values()
     names = {"baseline": pairs.names[0], "candidate": pairs.names[1]}
-    return {
+    files = {
         "seeds.csv": ("every metric of every seed, in full precision", seeds_csv(pairs)),
-        "comparison.csv": ("the first table above", as_csv(first, **names)),
-        "comparison-temperature.csv": ("the table after temperature scaling", as_csv(second, **names)),
+        "comparison.csv": ("the first table above", as_csv(pairs.tables[GIVEN], **names)),
     }
+    if SCALED in pairs.tables:
+        scaled = as_csv(pairs.tables[SCALED], **names)
+        files["comparison-temperature.csv"] = ("the table after temperature scaling", scaled)
+    return files
 
 
 def seeds_csv(pairs: SeedPairs) -> str:
-    """CSV with a row for each method and seed, before and after temperature scaling."""
+    """CSV with a row for each method and seed, as given and after temperature scaling."""
     metrics = pairs.columns[GIVEN][0][0].metrics.asked
     lines = [["method", "seed", "when", *metrics]]
     for when, both in pairs.columns.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from glob import escape, glob
@@ -15,7 +15,15 @@ import torch
 from ... import __version__
 from ...calibration import ReliabilityCurve, TemperatureScaling, average
 from ...calibration.files.calibrated import cross_fitted
-from ...calibration.files.evaluation import Column, Settings, column_of, have_same_labels, naming
+from ...calibration.files.evaluation import (
+    Column,
+    Settings,
+    column_of,
+    doubtful_among,
+    doubts_about,
+    have_same_labels,
+    naming,
+)
 from ...calibration.files.reading import PredictionsFile
 from ...statistics import ComparisonTable
 from ..comparison.pair import compared
@@ -41,6 +49,8 @@ class SeedPairs:
     """By "as given" or "after …", the columns of the baseline and of the candidate."""
 
     settings: Settings
+    unscaled: str = ""
+    """Why there are no columns after temperature scaling; empty if there are."""
 
     @cached_property
     def tables(self) -> dict[str, ComparisonTable]:
@@ -56,6 +66,17 @@ class SeedPairs:
             for name, method in zip(self.names, both, strict=True)
         }
 
+    @cached_property
+    def doubtful(self) -> dict[str, PredictionsFile]:
+        """Files of logits that look like probabilities, by path."""
+        return doubtful_among({str(each.file.path): each.file for method in self.columns[GIVEN] for each in method})
+
+    @property
+    def doubts(self) -> list[str]:
+        """Warnings about logits that look like probabilities, and about what was left out."""
+        left_out = [f"No comparison {SCALED}: {self.unscaled}."] if self.unscaled else []
+        return doubts_about(self.doubtful) + left_out
+
     def as_record(self) -> dict[str, Any]:
         """The comparison as plain data for JSON."""
         paths = {
@@ -69,6 +90,8 @@ class SeedPairs:
             "seed": self.settings.seed,
             "seeds": self.seeds,
             "files": paths,
+            "logits_that_look_like_probabilities": list(self.doubtful),
+            "left_out_after_temperature": self.unscaled or None,
             "differences": "candidate − baseline",
             "tables": {when: table.as_dict() for when, table in self.tables.items()},
         }
@@ -109,20 +132,27 @@ def seed_pairs(
     if len(seeds) < 2:
         raise ValueError(f"expected at least 2 seeds, got {len(seeds)}")
     quick = replace(settings, resamples=0)  # the seeds give the intervals
-    pairs = [_evaluated(seed, read(baseline.paths[seed]), read(candidate.paths[seed]), quick) for seed in seeds]
-    columns = {when: tuple(map(list, zip(*(pair[when] for pair in pairs), strict=True))) for when in pairs[0]}
-    return SeedPairs((baseline.name, candidate.name), seeds, columns, settings)  # type: ignore[arg-type]
+    given = [_evaluated(seed, read(baseline.paths[seed]), read(candidate.paths[seed]), quick) for seed in seeds]
+    columns, unscaled = {GIVEN: _by_method(given)}, ""
+    try:
+        columns[SCALED] = _by_method([_scaled(column, quick) for column in pair] for pair in given)
+    except (ValueError, RuntimeError) as error:  # the comparison of the files as given holds without it
+        unscaled = str(error)
+    return SeedPairs((baseline.name, candidate.name), seeds, columns, settings, unscaled)
+
+
+def _by_method(pairs: Iterable[Sequence[Column]]) -> tuple[list[Column], list[Column]]:
+    """The columns of the baseline and of the candidate, from those of each seed."""
+    baseline, candidate = zip(*pairs, strict=True)
+    return list(baseline), list(candidate)
 
 
 def _evaluated(
     seed: str, baseline: PredictionsFile, candidate: PredictionsFile, settings: Settings
-) -> dict[str, tuple[Column, Column]]:
+) -> tuple[Column, Column]:
     if not have_same_labels(baseline, candidate):
         raise ValueError(f"expected the same labels in both files of a seed, got others in {candidate.path}")
-    return {
-        GIVEN: (_column(seed, baseline, settings), _column(seed, candidate, settings)),
-        SCALED: (_scaled(seed, baseline, settings), _scaled(seed, candidate, settings)),
-    }
+    return _column(seed, baseline, settings), _column(seed, candidate, settings)
 
 
 def _column(seed: str, file: PredictionsFile, settings: Settings) -> Column:
@@ -130,9 +160,10 @@ def _column(seed: str, file: PredictionsFile, settings: Settings) -> Column:
         return column_of(seed, file, settings)
 
 
-def _scaled(seed: str, file: PredictionsFile, settings: Settings) -> Column:
-    with naming(file):
-        return column_of(seed, cross_fitted(TemperatureScaling, file, seed=settings.seed), settings)
+def _scaled(column: Column, settings: Settings) -> Column:
+    with naming(column.file):
+        scaled = cross_fitted(TemperatureScaling, column.file, seed=settings.seed)
+        return column_of(column.name, scaled, settings)
 
 
 def _in_order(seed: str) -> tuple[int, str]:

@@ -96,7 +96,9 @@ ROWS: dict[str, Row] = {
         ),
         TRANSFORMER,
         _orthogonal(TRANSFORMER, "transformer_ortho_adamw"),
-        replace(TRANSFORMER, name="transformer_decay", title="transformer, AdamW with weight decay 1.5", weight_decay=1.5),
+        replace(
+            TRANSFORMER, name="transformer_decay", title="transformer, AdamW with weight decay 1.5", weight_decay=1.5
+        ),
         # Rivals and controls, as short as ⊥AdamW.
         *(
             replace(ADAMW, name=f"decay_{decay:g}", title=f"AdamW with weight decay {decay:g}", weight_decay=decay)
