@@ -88,13 +88,14 @@ def test_two_drivers_do_every_run_once(store, executors):
         store.get(config).verify()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "group"),
     [
         (signal.SIGINT, True),  # like Ctrl-C in a terminal
-        pytest.param(signal.SIGINT, False, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, False, marks=pytest.mark.slow),
+        (signal.SIGINT, False),
+        (signal.SIGTERM, False),
+        (signal.SIGKILL, False),
     ],
 )
 def test_the_end_of_the_driver_is_the_end_of_its_workers(store, number, group):
