@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .inputs import computing_dtype
 
-MANY_CLASSES, PART = 64, 1 << 16
+MANY_CLASSES, PART = 64, 1 << 17
 """From this many classes on, a CPU leaves rows as they are, and takes this many elements at a time."""
 
 
