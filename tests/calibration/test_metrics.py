@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -308,6 +309,28 @@ def test_of_equal_scores_the_first_class_leads(rows, label):
     five = calibration.evaluate(torch.cat([logits, logits], 1), labels, metrics=["top5_accuracy"])
     order = torch.argsort(torch.cat([logits, logits], 1), dim=1, descending=True, stable=True)
     assert five.top5_accuracy == pytest.approx(100 * float((order[:, :5] == labels[:, None]).any(1).double().mean()))
+
+
+def test_of_equal_scores_among_many_classes_the_first_leads():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randint(-9, 10, (200, 100), generator=generator).float()  # in a row, five or so share the top
+    order = logits.argsort(dim=1, descending=True, stable=True)
+    labels = order.gather(1, torch.randint(10, (200, 1), generator=generator))[:, 0]
+    found = calibration.evaluate(logits, labels, metrics=["top5_accuracy"])
+    assert found.top5_accuracy == pytest.approx(100 * float((order[:, :5] == labels[:, None]).any(1).double().mean()))
+
+
+@pytest.mark.parametrize("classes", [100, 1 << 19])
+def test_memory_that_is_used_again_does_not_show(classes):
+    logits, labels = predictions(3, classes)
+    with torch.inference_mode():
+        first = calibration.evaluate(logits, labels)
+    assert calibration.evaluate(logits, labels).as_dict() == first.as_dict()
+    several = [predictions(300, 100, seed=seed) for seed in range(8)]
+    alone = [calibration.evaluate(*each).as_dict() for each in several]
+    with ThreadPoolExecutor(8) as threads:
+        assert [each.as_dict() for each in threads.map(lambda each: calibration.evaluate(*each), several)] == alone
+    assert first.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-12)
 
 
 def test_logits_and_their_probabilities_say_the_same():

@@ -6,6 +6,7 @@ few classes are transposed, so that every operation reads memory in order; many 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,8 +16,11 @@ from torch import Tensor
 
 from .inputs import computing_dtype
 
-MANY_CLASSES, PART = 64, 1 << 17
+MANY_CLASSES, PART = 64, 1 << 19
 """From this many classes on, a CPU leaves rows as they are, and takes this many elements at a time."""
+
+MOST_KEPT = 1 << 20
+"""Memory for at most as many elements is kept, twice."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,26 @@ def of_logits(logits: Tensor, labels: Tensor, asked: Collection[str], k: int) ->
     )
 
 
+class _Scratch(threading.local):
+    """Memory for intermediate values of many classes, kept by each thread: new memory takes longer than arithmetic."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Tensor] = {}
+
+    def like(self, part: Tensor, number: int) -> Tensor:
+        """The memory of this number in float64, in the shape and memory order of a part. What it held is lost."""
+        size = part.numel()
+        if size > MOST_KEPT or not part.is_contiguous():
+            return torch.empty_like(part, dtype=torch.float64)
+        if number not in self._kept or len(self._kept[number]) < size:
+            with torch.inference_mode(False):  # else it could not be written to outside of it
+                self._kept[number] = torch.empty(max(size, PART), dtype=torch.float64)
+        return self._kept[number][:size].view(part.shape)
+
+
+_SCRATCH = _Scratch()
+
+
 class _Sums(NamedTuple):
     """For each sample d_y, s, Σ eᵈ d and Σ e²ᵈ, and what else was requested; eᵈ is (classes, n)."""
 
@@ -87,7 +111,8 @@ class _Sums(NamedTuple):
         own = d.gather(0, labels[None])[0]
         in_top_k = _in_top(k, d, own, labels) if "top5_accuracy" in asked else None
         variance = _variance(d) if "logit_variance" in asked else None
-        e = d.exp()  # not the faster exp2, whose last digit depends on the memory address
+        # Not the faster exp2, whose last digit depends on the memory address.
+        e = torch.exp(d, out=_room(d))
         weighted = _total(torch.mul(e, d, out=d)).clone()  # the memory of d is used again
         square = _total(torch.mul(e, e, out=d))
         probabilities = e.clone() if "ece_classwise" in asked else None
@@ -112,6 +137,11 @@ def of_probabilities(probabilities: Tensor, labels: Tensor, asked: Collection[st
     )
 
 
+def _room(values: Tensor) -> Tensor:
+    """Memory for another value of each class and sample, until the next call."""
+    return _SCRATCH.like(values.t(), 1).t() if _has_many_classes(values) else torch.empty_like(values)
+
+
 def _has_many_classes(columns: Tensor) -> bool:
     return len(columns) >= MANY_CLASSES and columns.device.type == "cpu"
 
@@ -124,7 +154,7 @@ def _below_highest(logits: Tensor, *, with_largest: bool) -> tuple[Tensor, Tenso
     if _has_many_classes(logits.t()):
         highest = logits.amax(1, keepdim=True)
         largest = torch.maximum(highest[:, 0].abs(), logits.amin(1).abs()) if with_largest else None
-        return logits.to(torch.float64, copy=True).sub_(highest).t(), largest
+        return _SCRATCH.like(logits, 0).copy_(logits).sub_(highest).t(), largest
     z = _columns(logits, torch.neg)
     lowest = z.amin(0)
     largest = torch.maximum(lowest.abs(), z.amax(0).abs()) if with_largest else None
@@ -167,16 +197,18 @@ def _is_first(leads: Tensor, confidence: Tensor, scores: Tensor, labels: Tensor)
 
 def _in_top(k: int, scores: Tensor, own: Tensor, labels: Tensor) -> Tensor:
     """True where the label is among the k highest scores; ties go to the lower class number."""
-    inside = _total(torch.ge(scores, own, out=torch.empty_like(scores))) <= k
-    doubtful = (~inside).nonzero()[:, 0]  # outside, unless there is a tie
-    columns, score, truth = scores[:, doubtful], own[doubtful], labels[doubtful]
-    earlier = torch.arange(len(scores), device=scores.device)[:, None] < truth
-    inside[doubtful] = ((columns > score) | ((columns == score) & earlier)).sum(0) < k
+    inside = _total(torch.ge(scores, own, out=_room(scores))) <= k
+    is_tied = _total(torch.gt(scores, own, out=_room(scores))) < k
+    doubtful = (is_tied & ~inside).nonzero()[:, 0]
+    if len(doubtful):
+        columns, score, truth = scores[:, doubtful], own[doubtful], labels[doubtful]
+        earlier = torch.arange(len(scores), device=scores.device)[:, None] < truth
+        inside[doubtful] = ((columns > score) | ((columns == score) & earlier)).sum(0) < k
     return inside
 
 
 def _variance(d: Tensor) -> Tensor:
     """The unbiased variance over the classes of each sample."""
     classes = len(d)
-    total, square = _total(d.clone()), _total(d * d)
+    total, square = _total(_room(d).copy_(d)), _total(torch.mul(d, d, out=_room(d)))
     return square.addcmul_(total, total, value=-1 / classes).div_(classes - 1)
