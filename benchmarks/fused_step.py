@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from statistics import median
 from typing import Any
 
 import torch
 
-from orthograd.engine import step_plan
+from orthograd.engine import launch, step_plan
 from orthograd.lab.bench.step import LARGE, NETWORKS, PAPER, bases, fused_bases, llama_1b, parameters
 from orthograd.lab.gpu.fused_sgd import FusedSGD
 from orthograd.lab.networks import resnet18
@@ -35,18 +37,28 @@ def lab_step(*, projects: bool) -> Step:
     return FusedSGD(weights, 0.01, 0.9, 5e-4, options=Options() if projects else None, copies=copies).step
 
 
-def steps_of(network: str, base: str) -> dict[str, Step]:
-    """Steps of torch's fused optimizer, the same with `attach`, and the fused class."""
+def steps_of(network: str, base: str) -> dict[str, Callable[[], Step]]:
+    """Functions that make a step: of torch's fused optimizer, the same with `attach`, and of the fused class."""
     shapes = llama_1b() if network == LARGE else NETWORKS[network]()
-    dtype = torch.bfloat16 if network == LARGE else torch.float32
-    usual, attached = (bases(CUDA)[base](parameters(shapes, CUDA, dtype)) for _ in range(2))
-    attach(attached)
-    fused = fused_bases()[base](parameters(shapes, CUDA, dtype))
-    return {"torch": usual.step, "attach": attached.step, "fused": fused.step}
+    made = parameters(shapes, CUDA, torch.bfloat16 if network == LARGE else torch.float32)
+
+    def attached() -> Step:
+        optimizer = bases(CUDA)[base](made)
+        attach(optimizer)
+        return optimizer.step
+
+    return {
+        "torch": lambda: bases(CUDA)[base](made).step,
+        "attach": attached,
+        "fused": lambda: fused_bases()[base](made).step,
+    }
 
 
-def microseconds(step: Step) -> float:
-    """Microseconds of a step replayed from a CUDA graph."""
+def microseconds(make: Callable[[], Step]) -> float:
+    """Microseconds of a step replayed from a CUDA graph. Its optimizer is gone afterwards, with its state."""
+    gc.collect()  # an optimizer and its hooks refer to each other
+    torch.cuda.empty_cache()
+    step = make()
     step()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -67,20 +79,17 @@ def main() -> None:
     """Print a line for each network and size."""
     if not torch.cuda.is_available():
         raise SystemExit("expected a CUDA device, got none")
-    lab = [microseconds(lab_step(projects=projects)) for projects in (False, True)]
+    lab = [microseconds(partial(lab_step, projects=projects)) for projects in (False, True)]
     print(f"the lab's ResNet-18: SGD {lab[0]:.1f}, with ⊥Grad {lab[1]:.1f} microseconds", flush=True)
     for network, base in product([*NETWORKS, LARGE], [PAPER, "AdamW"]):
         steps = steps_of(network, base)
         usual, attached = microseconds(steps["torch"]), microseconds(steps["attach"])
         print(f"{network}, {base}: torch {usual:.1f}, attach {attached / usual:.2f} of it, fused:", flush=True)
-        for block, chunk, window in product([512, 1024], [4096, 8192], [1 << 20, 1 << 22, 1 << 24, 1 << 62]):
-            step_plan.BLOCK, step_plan.SMALLEST_CHUNK, step_plan.WINDOW = block, chunk, window
-            steps["fused"].__self__.state.clear()  # the next step makes a new plan
+        for block, chunks, window in product([512, 1024], [512, 2048], [1 << 20, 1 << 22, 1 << 24, 1 << 62]):
+            step_plan.BLOCK, launch.MOST_CHUNKS, step_plan.WINDOW = block, chunks, window
             ratio = microseconds(steps["fused"]) / usual
-            sizes = f"blocks of {block}, chunks of {chunk}, windows of 2^{window.bit_length() - 1}"
+            sizes = f"blocks of {block}, at most {chunks} chunks, windows of 2^{window.bit_length() - 1}"
             print(f"    {sizes}: {ratio:.2f}", flush=True)
-        del steps
-        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

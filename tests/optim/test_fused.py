@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 from copy import deepcopy
 
 import pytest
@@ -12,23 +11,22 @@ import torch
 import orthograd
 from orthograd import attach
 from orthograd.optim import SGD, AdamW, OrthoSGD
+from tests.optim.steps import (
+    ADAMW,
+    BOTH,
+    DEVICE,
+    MOMENTUM,
+    SETTINGS,
+    SHAPES,
+    assert_alike,
+    fill,
+    fused,
+    parameters,
+    take,
+    usual,
+)
 
 pytest.importorskip("orthograd.engine.step_kernels", exc_type=ImportError)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SHAPES = [(5, 3, 3, 3), (17,), (40, 14), (1,), (700,)]
-MOMENTUM = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
-ADAMW = {"lr": 0.01, "weight_decay": 0.1}
-SETTINGS = [
-    (SGD, {"lr": 0.1}),
-    (SGD, {"lr": 0.1, "weight_decay": 0.1}),
-    (SGD, MOMENTUM),
-    (SGD, {**MOMENTUM, "nesterov": True}),
-    (AdamW, ADAMW),
-    (AdamW, {"lr": 0.01, "betas": (0.0, 0.99), "eps": 1e-3, "weight_decay": 0.0}),
-]
-BOTH = [(SGD, MOMENTUM), (AdamW, ADAMW)]
-
-
 pytestmark = pytest.mark.filterwarnings("ignore:⊥Grad acts on no parameter")
 
 
@@ -36,47 +34,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:⊥Grad acts on no parameter")
 def _several_chunks(monkeypatch):
     """Small tensors have several chunks, as large ones do: the interpreter is slow."""
     monkeypatch.setattr("orthograd.engine.step_plan.SMALLEST_CHUNK", 512)
-
-
-def parameters(seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    made = [torch.randn(shape, generator=generator).to(DEVICE, dtype) for shape in SHAPES]
-    made[0] = made[0].contiguous(memory_format=torch.channels_last)
-    return [torch.nn.Parameter(value) for value in made]
-
-
-def fill(tensors, seed):
-    """Random gradients at new addresses, in the memory order of their tensors."""
-    generator = torch.Generator().manual_seed(100 + seed)
-    for tensor in tensors:
-        noise = torch.randn(tensor.shape, generator=generator)
-        tensor.grad = torch.empty_like(tensor).copy_(noise)
-
-
-def fused(kind, tensors, **settings):
-    """An optimizer that must take fused steps: on a CPU they are interpreted."""
-    optimizer = kind(tensors, engine="triton", **settings)
-    optimizer.plain_step = lambda: pytest.fail("the step was not fused")
-    return optimizer
-
-
-def usual(kind, tensors, *, options=None, **settings):
-    """Torch's optimizer with ⊥Grad by `attach`."""
-    optimizer = kind.base(tensors, **settings)
-    attach(optimizer, **(options or {}))
-    return optimizer
-
-
-def take(optimizers, tensors, steps):
-    for seed in steps:
-        for each, own in zip(optimizers, tensors, strict=True):
-            fill(own, seed)
-            each.step()
-
-
-def assert_alike(result, wanted, tolerance=2e-6):
-    for ours, theirs in zip(result, wanted, strict=True):
-        torch.testing.assert_close(ours.detach().float(), theirs.detach().float(), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(("kind", "settings"), SETTINGS)
@@ -141,101 +98,12 @@ def test_tensors_are_measured_in_windows(window, monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "settings"), BOTH)
-def test_bfloat16_weights_and_states_are_computed_in_float32(kind, settings):
-    ours, exact = parameters(dtype=torch.bfloat16), parameters(dtype=torch.bfloat16)
-    exact = [torch.nn.Parameter(each.detach().float()) for each in exact]
-    optimizers = fused(kind, ours, **settings), usual(kind, exact, **settings)
-    for optimizer, tensors in zip(optimizers, (ours, exact), strict=True):
-        fill(tensors, 0)
-        for tensor in tensors:  # the same gradients in both
-            tensor.grad = tensor.grad.bfloat16().to(tensor.dtype)
-        optimizer.step()
-    assert {each.dtype for each in ours} == {torch.bfloat16}
-    assert_alike(ours, exact, tolerance=2**-7)  # Triton's interpreter truncates
-
-
-@pytest.mark.parametrize(("kind", "settings"), BOTH)
-def test_master_weights_are_exact_and_survive_a_checkpoint(kind, settings):
-    ours, exact = parameters(dtype=torch.bfloat16), parameters(dtype=torch.bfloat16)
-    exact = [torch.nn.Parameter(each.detach().float()) for each in exact]
-    optimizers = [fused(kind, ours, master_weights=True, **settings), usual(kind, exact, **settings)]
-    for seed in range(4):
-        for optimizer, tensors in zip(optimizers, (ours, exact), strict=True):
-            fill(tensors, seed)
-            for tensor in tensors:
-                tensor.grad = tensor.grad.bfloat16().to(tensor.dtype)
-            optimizer.step()
-        if seed == 1:
-            saved = deepcopy(optimizers[0].state_dict())
-            optimizers[0] = fused(kind, ours, master_weights=True, **settings)
-            optimizers[0].load_state_dict(saved)
-    masters = [optimizers[0].state[each]["master_weight"] for each in ours]
-    assert_alike(masters, exact)
-    for each, master in zip(ours, masters, strict=True):
-        torch.testing.assert_close(each.detach().float(), master, rtol=2**-7, atol=0)
-
-
-def test_stochastic_rounding_is_right_on_average_and_repeats():
-    def trained():
-        weight = torch.nn.Parameter(torch.ones(4000, dtype=torch.bfloat16, device=DEVICE))
-        optimizer = fused(SGD, [weight], lr=1.0, where=lambda name, p: False, stochastic_rounding=True)
-        for _ in range(4):
-            weight.grad = torch.full_like(weight, -(2.0**-10))  # an eighth of the distance between neighbours
-            optimizer.step()
-        return weight.detach().double()
-
-    first, second = trained(), trained()
-    assert torch.equal(first, second)
-    change = first.mean() - 1
-    # Each element goes up by 2⁻⁷ with probability 1/8 in each of four steps.
-    assert change == pytest.approx(4 * 2.0**-10, abs=5 * 2.0**-7 * (4 / 8 * 7 / 8 / 4000) ** 0.5)
-    plain = torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16, device=DEVICE))
-    optimizer = fused(SGD, [plain], lr=1.0, where=lambda name, p: False)
-    plain.grad = torch.full_like(plain, -(2.0**-10))
-    optimizer.step()
-    assert torch.equal(plain.detach(), torch.ones_like(plain))
-
-
-@pytest.mark.parametrize(("kind", "settings"), BOTH)
-def test_stochastic_rounding_continues_from_a_checkpoint_bit_for_bit(kind, settings):
-    ours, theirs = (parameters(dtype=torch.bfloat16)[:3] for _ in range(2))
-    optimizers = [fused(kind, each, stochastic_rounding=True, **settings) for each in (ours, theirs)]
-    take(optimizers, (ours, theirs), range(2))
-    saved = deepcopy(optimizers[1].state_dict())
-    optimizers[1] = fused(kind, theirs, stochastic_rounding=True, **settings)
-    optimizers[1].load_state_dict(saved)
-    take(optimizers, (ours, theirs), range(2, 4))
-    assert all(map(torch.equal, ours, theirs))
-
-
-def test_values_that_are_not_finite_stay_so_when_rounded():
-    weight = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16, device=DEVICE))
-    optimizer = fused(SGD, [weight], lr=1.0, where=lambda name, p: False, stochastic_rounding=True)
-    weight.grad = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0], dtype=torch.bfloat16, device=DEVICE)
-    optimizer.step()
-    assert weight.tolist()[:2] == [-float("inf"), float("inf")]
-    assert weight.isnan().tolist() == [False, False, True, False]
-
-
-@pytest.mark.parametrize(("kind", "settings"), BOTH)
-def test_checkpoints_go_to_torch_and_back(kind, settings):
-    ours, theirs = parameters(), parameters()
-    own, other = fused(kind, ours, **settings), usual(kind, theirs, **settings)
-    take((own, other), (ours, theirs), range(2))
-    states = deepcopy(own.state_dict()), deepcopy(other.state_dict())
-    fresh = fused(kind, ours, **settings), usual(kind, theirs, **settings)
-    for each, state in zip(fresh, reversed(states), strict=True):
-        each.load_state_dict(state)
-    take(fresh, (ours, theirs), range(2, 4))
-    assert_alike(ours, theirs)
-
-
-@pytest.mark.parametrize(("kind", "settings"), BOTH)
 def test_elsewhere_the_steps_are_those_of_the_class_by_name(kind, settings):
     ours, theirs = parameters(), parameters()
     other = getattr(orthograd.optim, f"Ortho{kind.__name__}")
     options = {"granularity": "row"}
-    take((kind(ours, **settings, **options), other(theirs, **settings, **options)), (ours, theirs), range(3))
+    same = {"fused": True} if kind is AdamW and DEVICE == "cuda" else {}  # as ours is there
+    take((kind(ours, **settings, **options), other(theirs, **settings, **options, **same)), (ours, theirs), range(3))
     assert all(map(torch.equal, ours, theirs))
 
 
@@ -364,21 +232,6 @@ def test_hooks_run_once_and_removing_leaves_the_step_of_torch():
     assert all(map(torch.equal, ours, theirs))
 
 
-@pytest.mark.parametrize("copied", [deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer))])
-def test_copies_take_fused_steps(copied):
-    optimizer = fused(AdamW, parameters(), **ADAMW)
-    (group,) = optimizer.param_groups
-    fill(group["params"], 0)
-    optimizer.step()
-    del optimizer.plain_step
-    twin = copied(optimizer)
-    twin.plain_step = lambda: pytest.fail("the step was not fused")
-    for each in (optimizer, twin):
-        fill(each.param_groups[0]["params"], 1)
-        each.step()
-    assert_alike(group["params"], twin.param_groups[0]["params"], tolerance=0)
-
-
 def test_verify_agrees_and_everywhere_leaves_it_alone():
     with orthograd.everywhere() as handles:
         optimizer = SGD(parameters(), **MOMENTUM)
@@ -475,67 +328,6 @@ def test_parameters_with_gaps_and_lazy_ones_are_left_to_the_step_of_torch():
     assert not torch.equal(before, model[0].weight)
 
 
-def test_a_changed_parameter_changes_its_master_weight():
-    (ours,) = parameters(dtype=torch.bfloat16)[2:3]
-    optimizer = fused(SGD, [ours], lr=2.0**-12, master_weights=True)
-    fill([ours], 0)
-    optimizer.step()
-    exact = optimizer.state[ours]["master_weight"].clone()
-    with torch.no_grad():
-        ours[:20] = 7
-    fill([ours], 1)
-    optimizer.step()
-    master = optimizer.state[ours]["master_weight"]
-    torch.testing.assert_close(master[:20], torch.full_like(master[:20], 7), rtol=0, atol=0.01)
-    torch.testing.assert_close(master[20:], exact[20:], rtol=2**-7, atol=0.01)
-
-
-def test_a_master_weight_that_was_not_updated_is_not_used_again():
-    (ours,) = parameters(dtype=torch.bfloat16)[2:3]
-    first = fused(SGD, [ours], lr=1e-4, master_weights=True)
-    fill([ours], 0)
-    first.step()
-    for kind in (SGD, torch.optim.SGD):
-        between = kind([ours], lr=1.0)
-        between.load_state_dict(first.state_dict())
-        with torch.no_grad():
-            ours.fill_(5)
-        last = fused(SGD, [ours], lr=1e-4, master_weights=True)
-        last.load_state_dict(between.state_dict())
-        fill([ours], 1)
-        last.step()
-        torch.testing.assert_close(ours.detach().float(), torch.full_like(ours, 5).float(), rtol=0, atol=0.1)
-
-
-def test_master_weights_follow_their_parameter_to_another_memory_order():
-    ours = parameters(dtype=torch.bfloat16)[:1]
-    optimizer = fused(SGD, ours, master_weights=True, **MOMENTUM)
-    fill(ours, 0)
-    optimizer.step()
-    exact = optimizer.state[ours[0]]["master_weight"].clone()
-    ours[0].data = ours[0].data.contiguous()
-    ours[0].grad = torch.zeros_like(ours[0])
-    optimizer.param_groups[0].update(lr=0.0)
-    optimizer.step()
-    assert optimizer.state[ours[0]]["master_weight"].is_contiguous()
-    assert torch.equal(optimizer.state[ours[0]]["master_weight"], exact)
-
-
-@pytest.mark.parametrize("options", [{}, {"master_weights": True}, {"stochastic_rounding": True}])
-def test_verify_knows_the_rounding_of_low_precision(options):
-    weights = parameters(dtype=torch.bfloat16)[:1]
-    handle = orthograd.attachment.attachment_of(AdamW(weights, engine="triton", **options))
-    assert handle.verify().is_complete
-
-
-def test_after_removing_orthograd_steps_with_master_weights_are_still_fused():
-    ours, theirs = parameters(dtype=torch.bfloat16)[2:3], parameters(dtype=torch.bfloat16)[2:3]
-    optimizer = SGD(ours, engine="triton", lr=0.1, master_weights=True)
-    orthograd.attachment.attachment_of(optimizer).remove()
-    take((optimizer, torch.optim.SGD(theirs, lr=0.1)), (ours, theirs), [0])
-    assert_alike(ours, theirs, tolerance=2**-7)
-
-
 needs_cuda = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 
 
@@ -613,13 +405,11 @@ def test_a_gradient_scaler_unscales_and_skips():
 
 
 @needs_cuda
-def test_the_fused_step_is_chosen_without_asking_and_torch_gets_a_fused_checkpoint():
+def test_a_rate_in_other_memory_is_not_read_as_the_one_before():
     ours, theirs = parameters(), parameters()
-    optimizer = AdamW(ours, **ADAMW)
-    optimizer.plain_step = lambda: pytest.fail("the step was not fused")
-    fill(ours, 0)
-    optimizer.step()
-    plain = torch.optim.AdamW(theirs, **ADAMW)
-    plain.load_state_dict(deepcopy(optimizer.state_dict()))
-    assert plain.param_groups[0]["fused"]
-    assert all(state["step"].is_cuda for state in plain.state.values())
+    rates = [torch.tensor(0.1, device=DEVICE), torch.tensor(0.1, device=DEVICE, dtype=torch.float64)]
+    own, other = SGD(ours, **{**MOMENTUM, "lr": rates[0]}), usual(SGD, theirs, **{**MOMENTUM, "lr": rates[0]})
+    for seed, rate in enumerate(rates):
+        own.param_groups[0]["lr"] = other.param_groups[0]["lr"] = rate
+        take((own, other), (ours, theirs), [seed])
+    assert_alike(ours, theirs)

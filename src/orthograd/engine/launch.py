@@ -167,7 +167,7 @@ class Directories:
         there = copy.copy(self)
         there._gradients, there._host = gradients, torch.empty_like(self._host, pin_memory=self._host.is_pinned())
         there._host.copy_(self._host)
-        new, start = torch.tensor(gradients, dtype=torch.int64), 0
+        new, start = torch.tensor(gradients, dtype=torch.int64, device="cpu"), 0
         for part, columns in zip(there._host.split(self._lengths), self._columns.values(), strict=False):
             part[: len(columns)] = new[start : start + len(columns)]  # the first row of a directory
             start += len(columns)
@@ -241,7 +241,7 @@ class Launch:
 
 def in_pinned_memory(numbers: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
     """The numbers on the host and on the device. Keep both: a CUDA graph copies them at each replay."""
-    host = torch.tensor(numbers, dtype=torch.int64, pin_memory=device.type == "cuda")
+    host = torch.tensor(numbers, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda")
     return host, host.to(device, non_blocking=True)
 
 

@@ -70,11 +70,14 @@ class Stepped(NamedTuple):
 
     def check(self) -> None:
         """Raise for what the kernels cannot walk through."""
-        order = [self.gradient, *(each for each in (self.momentum, self.square, self.copy) if each is not None)]
         states = [each for each in (self.momentum, self.square) if each is not None]
+        order = [self.gradient, *states, *(() if self.copy is None else (self.copy,))]
         is_known = self.weight.dtype in (torch.float32, torch.bfloat16)
         if not is_known or any(each.dtype != self.weight.dtype for each in states):
             raise ValueError("expected float32 or bfloat16 weights, and their state in the same dtype")
+        if any(each.shape != self.weight.shape for each in order):
+            shapes = ", ".join(str(tuple(each.shape)) for each in order)
+            raise ValueError(f"expected gradient, state and copy of shape {tuple(self.weight.shape)}, got {shapes}")
         if not all(is_eligible(Pair(each, self.weight), rows=False) for each in order):
             raise ValueError("expected gradient, state and copy in the memory order of their weight")
 
@@ -148,7 +151,7 @@ class _Part(NamedTuple):
         slots = sum(count for each, (_, count) in zip(tensors, divided, strict=True) if each.is_measured)
         table = torch.empty(len(tensors) + slots, 3, dtype=torch.float64, device=device)
         columns, slot = [], len(tensors)  # the first rows of the table are the corrections
-        for own, each, division_ in zip(table, tensors, divided, strict=False):
+        for own, each, division_ in zip(table[: len(tensors)], tensors, divided, strict=True):
             columns.append(_column(each, division_, slot, own))
             slot = columns[-1].end_slot if each.is_measured else slot
         schedule = list(_schedule(tensors, divided))
@@ -177,7 +180,7 @@ class _Part(NamedTuple):
             return None
         host = torch.empty_like(self.host, pin_memory=self.host.is_pinned())
         host.copy_(self.host)
-        host[: self.columns] = torch.tensor(new, dtype=torch.int64)
+        host[: self.columns] = torch.tensor(new, dtype=torch.int64, device="cpu")
         there = host.to(self.there.device, non_blocking=True)
         places = there.split([len(part) for part in self.launch.first[:2]])
         return self._replace(host=host, there=there, launch=self.launch.with_first(*places, *self.launch.first[2:]))

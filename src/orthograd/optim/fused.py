@@ -96,7 +96,10 @@ class FusedOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state, also one of torch's class. Float32 state of bfloat16 parameters stays in float32."""
-        super().load_state_dict(state_dict)
+        groups = [dict(group) for group in state_dict["param_groups"]]
+        for own, given in zip(self.param_groups, groups):  # noqa: B905  # torch refuses another number of them
+            self._choose_base(own["params"], given)
+        super().load_state_dict({**state_dict, "param_groups": groups})
         numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         for number, parameter in zip(numbers, _members(self.param_groups), strict=True):
             given = dict(state_dict["state"].get(number, {}))  # torch has cast it to the dtype of the parameter

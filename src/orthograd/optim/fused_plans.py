@@ -135,8 +135,10 @@ def _stepped(optimizer: FusedOptimizer, parameter: Tensor, rule: str, number: in
     assert gradient is not None
     has_master = optimizer.defaults["master_weights"] and weight.dtype != torch.float32
     is_counted = rule == "adamw" or optimizer.defaults["stochastic_rounding"]
+    names = () if rule == "plain" else optimizer.states
+    _check_state(state, [*names, *["step"] * is_counted, *["master_weight"] * has_master], parameter)
     if is_counted:
-        state["step"] = state.get("step", torch.zeros(())).to(weight.device, torch.float32)
+        state["step"] = state.get("step", torch.zeros((), device=weight.device)).to(weight.device, torch.float32)
     if has_master:
         exact = state.get("master_weight")
         if exact is None or flattened(exact, weight) is None:
@@ -144,7 +146,6 @@ def _stepped(optimizer: FusedOptimizer, parameter: Tensor, rule: str, number: in
         else:
             weight = exact
         state["master_weight"] = weight
-    names = () if rule == "plain" else optimizer.states
     state.update({name: _in_order(state.get(name), weight) for name in names})
     if flattened(gradient, weight) is None:
         gradient = torch.empty_like(weight, dtype=gradient.dtype).copy_(gradient)
@@ -159,6 +160,22 @@ def _stepped(optimizer: FusedOptimizer, parameter: Tensor, rule: str, number: in
         is_projected=is_projected,
         number=number,
     )
+
+
+def _check_state(state: dict[str, Any], names: Sequence[str], parameter: Tensor) -> None:
+    """Raise if a parameter's state would begin inside a graph, or belongs to a parameter of another shape."""
+    missing = [name for name in names if state.get(name) is None]
+    if missing and is_capturing():
+        raise RuntimeError(
+            f"expected {', '.join(missing)} of an earlier step, got none: each replay of the CUDA graph would begin "
+            f"anew. Take a step before the capture."
+        )
+    for name in {*names}.difference(["step"], missing):
+        if state[name].shape != parameter.shape:
+            raise ValueError(
+                f"expected {name} of shape {tuple(parameter.shape)}, as its parameter, got {tuple(state[name].shape)}: "
+                f"is the checkpoint that of another model?"
+            )
 
 
 def _in_order(state: Tensor | None, weight: Tensor) -> Tensor:
@@ -216,7 +233,12 @@ def _pace(optimizer: FusedOptimizer, group: dict[str, Any]) -> Pace:
 
 def _settings(optimizer: FusedOptimizer) -> list[Any]:
     """What decides which kernels take a step."""
-    return [(optimizer.rule_of(each), _is_read(each["lr"]), len(each["params"])) for each in optimizer.param_groups]
+    return [(optimizer.rule_of(each), _place(each["lr"]), len(each["params"])) for each in optimizer.param_groups]
+
+
+def _place(rate: Any) -> tuple[torch.dtype, torch.device] | None:
+    """Where the kernel reads the rate from memory; None if it gets its value."""
+    return (rate.dtype, rate.device) if _is_read(rate) else None
 
 
 def _state_addresses(optimizer: FusedOptimizer) -> list[int]:

@@ -153,6 +153,19 @@ def test_it_goes_on_from_a_state_of_torch():
     assert_alike(ours, theirs)
 
 
+def test_statistics_are_those_of_the_weight_as_it_is(monkeypatch):
+    monkeypatch.setattr("orthograd.lab.gpu.backward_statistics.LARGE", 1)
+    ours, theirs = parameters(), parameters()
+    fused, usual = FusedSGD(ours, 0.1, 0.9, 0.1, options=Options()), SGD(theirs, 0.1, 0.9, weight_decay=0.1)
+    attach(usual)
+    gradients = [torch.randn_like(each) for each in theirs]
+    set_gradients(ours, gradients, is_measured_early=True)
+    for _ in range(2):  # the second one without a backward pass
+        set_gradients(theirs, gradients, is_measured_early=False)
+        fused.step(), usual.step()
+    assert_alike(ours, theirs)
+
+
 def test_a_gradient_that_goes_from_one_parameter_to_another_steps_the_other():
     first, second = (torch.zeros(4, device=DEVICE, requires_grad=True) for _ in range(2))
     gradient, optimizer = torch.ones(4, device=DEVICE), FusedSGD([first, second], 0.1, 0.9, 0.0)

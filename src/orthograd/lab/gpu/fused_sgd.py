@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.optim import SGD
 
 from ...engine.compilation import is_capturing
@@ -74,7 +75,10 @@ class FusedSGD(SGD):
         if self._statistics:
             self._statistics.join()
         if tensors:
-            self._plan_for(tensors, group["lr"]).step_((group["lr"], group["momentum"], group["weight_decay"]))
+            rate = group["lr"] if isinstance(group["lr"], Tensor) else float(group["lr"])
+            self._plan_for(tensors, rate).step_((rate, float(group["momentum"]), float(group["weight_decay"])))
+        for each in tensors:
+            increment_version(each.weight)  # its statistics are of the weight before
         return loss
 
     def _measured_in_backward(self, projected: Iterable[Tensor]) -> BackwardStatistics:
