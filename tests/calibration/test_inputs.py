@@ -12,6 +12,7 @@ import torch
 
 from orthograd import calibration
 from orthograd.calibration import VectorScaling, evaluate, evaluate_probabilities
+from orthograd.calibration.rows import BLOCK
 
 LOGITS, LABELS = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]]), torch.tensor([1, 2])
 
@@ -41,6 +42,16 @@ def broken(value):
 def test_values_and_shapes_that_cannot_be_evaluated_are_named(logits, labels, words):
     with pytest.raises(ValueError, match=words):
         evaluate(logits, labels)
+
+
+def test_broken_logits_are_searched_in_parts(monkeypatch):
+    monkeypatch.setitem(BLOCK, "cuda", 12)
+    logits = torch.zeros(5, 3, 4)
+    logits[1, 0, 2] = logits[3, 2, 1] = logits[3, 2, 3] = math.nan
+    labels = torch.zeros(5, 3, dtype=torch.long)
+    labels[1, 0] = -100
+    with pytest.raises(ValueError, match=r"got nan at \(3, 2\), class 1 \(2 of 60 are not finite"):
+        evaluate(logits, labels, classes_dim=-1, ignore_index=-100)
 
 
 @pytest.mark.parametrize("use", [lambda *of: evaluate(*of, metrics=["ece"]), calibration.intervals])

@@ -18,6 +18,7 @@ from torchmetrics.functional.classification import multiclass_accuracy, multicla
 
 from orthograd import calibration
 from orthograd.calibration import binned, unbinned
+from orthograd.calibration import predictions as of_predictions
 from tests.calibration.samples import predictions
 
 TWO = math.log(9)  # a logit this far above the other of two classes is a confidence of 0.9
@@ -331,6 +332,21 @@ def test_memory_that_is_used_again_does_not_show(classes):
     with ThreadPoolExecutor(8) as threads:
         assert [each.as_dict() for each in threads.map(lambda each: calibration.evaluate(*each), several)] == alone
     assert first.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-12)
+
+
+def test_an_evaluation_may_begin_inside_another(monkeypatch):
+    """As in the handler of a signal."""
+    logits, labels = predictions(300, 100)
+    alone, in_top = calibration.evaluate(logits, labels).as_dict(), of_predictions._in_top
+
+    def interrupted(*arguments):
+        with monkeypatch.context() as inside:
+            inside.setattr(of_predictions, "_in_top", in_top)
+            calibration.evaluate(*predictions(300, 100, seed=1))
+        return in_top(*arguments)
+
+    monkeypatch.setattr(of_predictions, "_in_top", interrupted)
+    assert calibration.evaluate(logits, labels).as_dict() == alone
 
 
 def test_logits_and_their_probabilities_say_the_same():

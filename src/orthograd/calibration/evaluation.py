@@ -150,6 +150,7 @@ class Evaluation:
         )
 
     def _metrics(self, sums: Sums, kept: Sequence[Kept]) -> Metrics:
+        sums = {name: value.cpu() for name, value in sums.items()}  # hundreds of small operations follow
         values = from_sums(sums, self.metrics) | self._from_kept(kept)
         numbers: dict[str, Any] = {name: None if value.isnan() else float(value) for name, value in values.items()}
         return Metrics(

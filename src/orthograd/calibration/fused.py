@@ -40,9 +40,11 @@ class Part(NamedTuple):
 
 
 MANY = Tile(1, 1024, 4, 1)
-"""For many classes that are neighbors in memory: a row at a time."""
+"""For many classes that are neighbors in memory: a row at a time, half as many lanes if rows are not aligned."""
 APART = Tile(256, 1, 4, 1)
 """For classes that are apart in memory, as in maps: neighboring positions together."""
+MANY_APART = Tile(32, 32, 4, 1)
+"""The same for 128 classes or more, as of tokens (n, vocabulary, length)."""
 
 
 def predicted(rows: Rows, name: Scores, asked: Collection[str], k: int) -> Iterator[Part]:
@@ -130,9 +132,9 @@ def tile_of(scores: Tensor) -> Tile:
     """The tile for scores (outer, inner, classes)."""
     classes = scores.shape[2]
     if scores.stride(2) != 1:
-        return APART
+        return APART if classes < 4 * MANY_APART.lanes else MANY_APART
     if classes >= MANY.lanes // 2:
-        return MANY
+        return MANY if has_aligned_rows(scores) else MANY._replace(lanes=MANY.lanes // 2)
     lanes = 1 << (classes - 1).bit_length()
     return Tile(max(1, APART.rows * 4 // lanes), lanes, APART.warps, 1)
 

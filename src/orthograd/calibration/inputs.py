@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .frames import as_array, is_frame
-from .rows import Rows, place_of, two_logits, two_probabilities
+from .rows import BLOCK, Rows, place_of, two_logits, two_probabilities
 
 MOST_BINS = 1000
 """More bins would be empty on any test set, and ``ece_by_chance_limit`` would need much memory for them."""
@@ -228,7 +228,7 @@ def _checked_range(rows: Rows) -> Rows:
     low, high = (float(value) for value in scores.aminmax())
     if not _is_within(low, high, scores.dtype):
         past = _past(scores.dtype)
-        is_outside = _among_kept(((scores >= -past) & (scores <= 1 + past)).logical_not(), rows)
+        is_outside = _among_kept(((scores >= -past) & (scores <= 1 + past)).logical_not(), rows.is_kept)
         if bool(is_outside.any()):
             first = is_outside.nonzero()[0].tolist()
             value, where = float(scores[tuple(first)]), rows.place(first if rows.pair else first[:-1])
@@ -249,11 +249,11 @@ def _refuse_other_sums(rows: Rows) -> None:
         )
 
 
-def _among_kept(flags: Tensor, rows: Rows) -> Tensor:
+def _among_kept(flags: Tensor, is_kept: Tensor | None) -> Tensor:
     """The flags of positions that are samples."""
-    if rows.is_kept is None:
+    if is_kept is None:
         return flags
-    return flags & (rows.is_kept if flags.ndim == rows.is_kept.ndim else rows.is_kept[..., None])
+    return flags & (is_kept if flags.ndim == is_kept.ndim else is_kept[..., None])
 
 
 def checked_bins(bins: Any) -> int:
@@ -283,16 +283,22 @@ def whole_number(value: Any, name: str) -> int:
 
 def refuse_broken(rows: Rows) -> None:
     """Raise ValueError for logits that made a sum infinite or NaN."""
-    logits = rows.scores
-    is_broken = _among_kept(logits.isfinite().logical_not(), rows)
-    if bool(is_broken.any()):
-        first = is_broken.nonzero()[0].tolist()
+    logits, first, count = rows.scores, None, 0
+    size = max(1, BLOCK["cuda"] // max(1, logits[0].numel()))
+    for start in range(0, len(logits), size):  # in parts: places of all take more memory than the logits
+        kept = None if rows.is_kept is None else rows.is_kept[start : start + size]
+        is_broken = _among_kept(logits[start : start + size].isfinite().logical_not_(), kept)
+        count += int(is_broken.sum())
+        if count and first is None:
+            row, *rest = is_broken.nonzero()[0].tolist()
+            first = [start + row, *rest]
+    if first is not None:
         where = rows.place(first) if rows.pair else f"{rows.place(first[:-1])}, class {first[-1]}"
         raise ValueError(
             f"expected finite logits, got {float(logits[tuple(first)])} {where} "
-            f"({int(is_broken.sum())} of {logits.numel()} are not finite)"
+            f"({count} of {logits.numel()} are not finite)"
         )
-    widest = float(logits.abs().max())
+    widest = max(abs(float(value)) for value in logits.aminmax())
     raise ValueError(f"expected logits whose squares fit {logits.dtype}, got one of size {widest:g}")
 
 

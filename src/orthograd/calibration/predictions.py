@@ -63,24 +63,41 @@ def of_logits(logits: Tensor, labels: Tensor, asked: Collection[str], k: int) ->
     )
 
 
-class _Scratch(threading.local):
-    """Memory for intermediate values of many classes, kept by each thread: new memory takes longer than arithmetic."""
+class _Room:
+    """Memory for two values of each class and sample, which is used again: new memory takes longer than arithmetic."""
 
     def __init__(self) -> None:
         self._kept: dict[int, Tensor] = {}
 
-    def like(self, part: Tensor, number: int) -> Tensor:
-        """The memory of this number in float64, in the shape and memory order of a part. What it held is lost."""
-        size = part.numel()
-        if size > MOST_KEPT or not part.is_contiguous():
-            return torch.empty_like(part, dtype=torch.float64)
+    def first(self, rows: Tensor) -> Tensor:
+        """Memory for (n, classes), in float64."""
+        return self._like(rows, 0)
+
+    def second(self, columns: Tensor) -> Tensor:
+        """Memory for (classes, n), in float64 for many classes; until the next call."""
+        return self._like(columns.t(), 1).t() if _has_many_classes(columns) else torch.empty_like(columns)
+
+    def _like(self, rows: Tensor, number: int) -> Tensor:
+        size = rows.numel()
+        if size > MOST_KEPT or not rows.is_contiguous():
+            return torch.empty_like(rows, dtype=torch.float64)
         if number not in self._kept or len(self._kept[number]) < size:
             with torch.inference_mode(False):  # else it could not be written to outside of it
-                self._kept[number] = torch.empty(max(size, PART), dtype=torch.float64)
-        return self._kept[number][:size].view(part.shape)
+                self._kept[number] = torch.empty(max(size, PART), dtype=torch.float64, device=rows.device)
+        return self._kept[number][:size].view(rows.shape)
 
 
-_SCRATCH = _Scratch()
+class _Idle(threading.local):
+    """The memory that this thread keeps. Taken while in use: a signal handler may evaluate inside an evaluation."""
+
+    room: _Room | None = None
+
+    def take(self) -> _Room:
+        room, self.room = self.room, None
+        return room or _Room()
+
+
+_IDLE = _Idle()
 
 
 class _Sums(NamedTuple):
@@ -107,16 +124,19 @@ class _Sums(NamedTuple):
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor, asked: Collection[str], k: int) -> _Sums:
-        d, max_logit = _below_highest(logits, with_largest="max_logit" in asked)
+        room = _IDLE.take()
+        d, max_logit = _below_highest(logits, room, with_largest="max_logit" in asked)
         own = d.gather(0, labels[None])[0]
-        in_top_k = _in_top(k, d, own, labels) if "top5_accuracy" in asked else None
-        variance = _variance(d) if "logit_variance" in asked else None
+        in_top_k = _in_top(k, d, own, labels, room) if "top5_accuracy" in asked else None
+        variance = _variance(d, room) if "logit_variance" in asked else None
         # Not the faster exp2, whose last digit depends on the memory address.
-        e = torch.exp(d, out=_room(d))
+        e = torch.exp(d, out=room.second(d))
         weighted = _total(torch.mul(e, d, out=d)).clone()  # the memory of d is used again
         square = _total(torch.mul(e, e, out=d))
         probabilities = e.clone() if "ece_classwise" in asked else None
-        return cls(own, _total(e), weighted, square, in_top_k, max_logit, variance, probabilities)
+        s = _total(e)
+        _IDLE.room = room
+        return cls(own, s, weighted, square, in_top_k, max_logit, variance, probabilities)
 
 
 def of_probabilities(probabilities: Tensor, labels: Tensor, asked: Collection[str], k: int) -> Predictions:
@@ -130,23 +150,18 @@ def of_probabilities(probabilities: Tensor, labels: Tensor, asked: Collection[st
         -own.log(),
         _total(p * p).sub_(own, alpha=2).add_(1),
         _total(torch.special.entr(p)),
-        _in_top(k, p, own, labels) if "top5_accuracy" in asked else None,
+        _in_top(k, p, own, labels, _Room()) if "top5_accuracy" in asked else None,
         None,
         None,
         p if "ece_classwise" in asked else None,
     )
 
 
-def _room(values: Tensor) -> Tensor:
-    """Memory for another value of each class and sample, until the next call."""
-    return _SCRATCH.like(values.t(), 1).t() if _has_many_classes(values) else torch.empty_like(values)
-
-
 def _has_many_classes(columns: Tensor) -> bool:
     return len(columns) >= MANY_CLASSES and columns.device.type == "cpu"
 
 
-def _below_highest(logits: Tensor, *, with_largest: bool) -> tuple[Tensor, Tensor | None]:
+def _below_highest(logits: Tensor, room: _Room, *, with_largest: bool) -> tuple[Tensor, Tensor | None]:
     """Logits minus the highest of their row, as (classes, n), and if asked the largest size of each row's logits.
 
     Many classes are computed in float64, which costs little there.
@@ -154,7 +169,7 @@ def _below_highest(logits: Tensor, *, with_largest: bool) -> tuple[Tensor, Tenso
     if _has_many_classes(logits.t()):
         highest = logits.amax(1, keepdim=True)
         largest = torch.maximum(highest[:, 0].abs(), logits.amin(1).abs()) if with_largest else None
-        return _SCRATCH.like(logits, 0).copy_(logits).sub_(highest).t(), largest
+        return room.first(logits).copy_(logits).sub_(highest).t(), largest
     z = _columns(logits, torch.neg)
     lowest = z.amin(0)
     largest = torch.maximum(lowest.abs(), z.amax(0).abs()) if with_largest else None
@@ -195,10 +210,10 @@ def _is_first(leads: Tensor, confidence: Tensor, scores: Tensor, labels: Tensor)
     return leads
 
 
-def _in_top(k: int, scores: Tensor, own: Tensor, labels: Tensor) -> Tensor:
+def _in_top(k: int, scores: Tensor, own: Tensor, labels: Tensor, room: _Room) -> Tensor:
     """True where the label is among the k highest scores; ties go to the lower class number."""
-    inside = _total(torch.ge(scores, own, out=_room(scores))) <= k
-    is_tied = _total(torch.gt(scores, own, out=_room(scores))) < k
+    inside = _total(torch.ge(scores, own, out=room.second(scores))) <= k
+    is_tied = _total(torch.gt(scores, own, out=room.second(scores))) < k
     doubtful = (is_tied & ~inside).nonzero()[:, 0]
     if len(doubtful):
         columns, score, truth = scores[:, doubtful], own[doubtful], labels[doubtful]
@@ -207,8 +222,8 @@ def _in_top(k: int, scores: Tensor, own: Tensor, labels: Tensor) -> Tensor:
     return inside
 
 
-def _variance(d: Tensor) -> Tensor:
+def _variance(d: Tensor, room: _Room) -> Tensor:
     """The unbiased variance over the classes of each sample."""
     classes = len(d)
-    total, square = _total(_room(d).copy_(d)), _total(torch.mul(d, d, out=_room(d)))
+    total, square = _total(room.second(d).copy_(d)), _total(torch.mul(d, d, out=room.second(d)))
     return square.addcmul_(total, total, value=-1 / classes).div_(classes - 1)

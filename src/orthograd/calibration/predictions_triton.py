@@ -12,6 +12,8 @@ import triton.language as tl
 
 FAR = tl.constexpr(300.0)
 """Largest |d|: a smaller eᵈ does not count, and a larger one would have no square in float64."""
+LARGE = tl.constexpr(1e9)
+"""Largest |reference| from which float32 can subtract `FAR`."""
 LOG2E = tl.constexpr(1.4426950408889634)
 MAGIC = tl.constexpr(6755399441055744.0)
 """1.5 · 2⁵². Added in float64 it rounds a number to an integer, which is in the last bits of the sum."""
@@ -40,11 +42,11 @@ def predictions_kernel(
     own = tl.load(start + tl.maximum(label, 0).to(tl.int64) * class_stride).to(tl.float32)
     reference = own
     sums = _sums(start, class_stride, label, own, own, end, ROWS, LANES, EACH, STAGES, SPREAD, False)
-    is_far = sums[1] - own > FAR
+    is_far = (sums[1] - own > FAR) | (tl.abs(own) > LARGE)
     if SPREAD:
         is_far |= own - sums[2] > FAR
     if tl.max((is_far & (label >= 0)).to(tl.int32), 0) > 0:
-        reference = sums[1]
+        reference = tl.where(is_far, sums[1], own)  # other rows get the same sums again
         sums = _sums(start, class_stride, label, own, reference, end, ROWS, LANES, EACH, STAGES, SPREAD, True)
     _store(values + row, is_row, rows, classes, own, reference, sums, SPREAD)
     tl.store(before + row, sums[0], mask=is_row)

@@ -115,4 +115,4 @@ def _fitting(device: torch.device, classes: int) -> int:
 
 
 def _settle(device: torch.device) -> Callable[[], None]:
-    return torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    return partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None

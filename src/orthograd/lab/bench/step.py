@@ -212,11 +212,11 @@ def _random(shape: Shape, device: torch.device, dtype: torch.dtype = torch.float
 def peak(device: torch.device, run: Callable[[], Any]) -> float:
     """Peak memory in MiB during a run, above what was allocated before it."""
     if device.type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
         run()
-        return (torch.cuda.max_memory_allocated() - before) / MEBIBYTE
+        return (torch.cuda.max_memory_allocated(device) - before) / MEBIBYTE
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
     changes = [event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
