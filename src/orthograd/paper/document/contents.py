@@ -101,7 +101,8 @@ def _summary(evidence: Evidence, folder: str | None, *, has_post_hoc: bool = Fal
     yield Items(RULE)
     yield Words(
         "The number in parentheses is the mean count if ⊥Grad did nothing. For it we set ⊥Grad's mean to SGD's in "
-        f"every metric, swap the methods at random within each pair, and apply the same rule, {DRAWS} times."
+        f"every metric, swap the methods at random within each pair, and apply the same rule, {DRAWS} times. "
+        "Differences that the paper does not claim are counted too; they can be no more than compatible."
     )
     yield _counts(evidence, folder)
     yield Heading(2, "Experiments")
