@@ -82,7 +82,7 @@ def test_kinds_that_cannot_be_evaluated_are_named(logits, labels, words):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ([0.5, 0.4, 0.0], "sum to 1, got a sum of 0.9 in row 1; are these logits"),
+        ([0.5, 0.4, 0.0], "sum to 1, got a sum of 0.9 in row 1; if they were rounded"),
         ([0.5, 0.6, -0.1], "from 0 to 1, got -0.1 in row 1"),
         ([math.nan, 0.5, 0.5], "from 0 to 1, got nan in row 1"),
         ([2.0, 3.0, 1.0], "from 0 to 1, got 2 in row 1"),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
 import shutil
 import subprocess
+import sys
+import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -204,12 +208,82 @@ def test_a_run_without_its_predictions_is_named_with_what_to_do(copied):
     assert f"{gone} is missing: the report was made from the records only" in " ".join(done.output.split())
 
 
+def test_modules_are_found_in_the_current_folder_as_by_python_m(tmp_path):
+    (tmp_path / "mine.py").write_text("from orthograd.lab.data.dataset import digits as data")
+    # An installed script has its own folder, and not the current one, on its path.
+    code = "import sys; sys.path.remove(''); from orthograd.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "compare", "--seeds", "2", "--workers", "2", "--dry-run", "--dataset"]
+    done = subprocess.run([*command, "mine:data"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr  # the workers, which time runs, have found it too
+    done = subprocess.run([*command, "yours:data"], cwd=tmp_path, capture_output=True, text=True)
+    assert f"No module named 'yours' in the current folder {tmp_path} or on Python's path" in done.stderr
+
+
+def test_an_earlier_report_of_other_settings_is_replaced_with_a_word(copied):
+    assert "replaces" not in invoked(*TINY, "--out", copied).output
+    said = " ".join(invoked(*TINY, "--epochs", 1, "--out", copied).output.split())
+    assert "This replaces the earlier report, of other epochs; its runs are kept." in said
+    said = " ".join(invoked(*TINY, "--candidate", "focal", "--out", copied, "--epochs", 1).output.split())
+    assert "of other methods; its runs are kept." in said
+
+
+def test_a_plan_times_both_methods_with_their_evaluation_in_processes(tmp_path, monkeypatch):
+    seen = []
+
+    def executed(configs, run, store, *, executor):
+        seen.append(([config["method"] for config in configs], type(executor).__name__))
+        return [{"seconds": 10.0, "passed": 0.0} for _ in configs]
+
+    monkeypatch.setattr(plan, "execute", executed)
+    monkeypatch.setattr(time, "process_time", lambda: 3.0)
+    said = " ".join(invoked("--seeds", 3, "--workers", 4, "--dry-run", "--out", tmp_path).output.split())
+    assert seen == [(["baseline", "orthograd"] * 2, "ProcessPool")]
+    assert re.search(r"At least 10 s per run, 23\.?\d* s in all with 4 processes, if", said), "6 runs in 2 rounds of 4"
+    assert "covers the start, training, checkpoints and evaluation, but not the report" in said
+
+
+def test_a_timed_run_counts_every_image_and_every_set(tmp_path, monkeypatch):
+    """With a clock that only moves when a step, a checkpoint or an evaluation moves it."""
+    now = [0.0]
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
+
+    def takes(seconds, value=None):
+        now[0] += seconds
+        return value
+
+    @contextmanager
+    def training(config, task, gpu, *, keeper=None, report=lambda _: None):
+        for epoch in range(config.epochs):
+            takes(0.01 * len(task.labels))
+            if keeper and epoch + 1 < config.epochs:
+                keeper.save_checkpoint({}, {})
+            report({})
+        yield SimpleNamespace(model=None)
+
+    class Folder:
+        def save_checkpoint(self, tensors, state):
+            takes(1.0)
+
+    monkeypatch.setattr(plan, "training", training)
+    monkeypatch.setattr(plan, "predicted", lambda model, task, config: takes(len(task.dataset.test_labels)))
+    monkeypatch.setattr(plan, "evaluation", lambda predictions: None)
+    monkeypatch.setattr(plan, "diagnosed", lambda *_: None)
+    monkeypatch.setattr(plan, "TESTED", 400)
+    monkeypatch.setattr(plan, "SECONDS", 5.12)
+    config = Config(labels_per_class=40, epochs=100)
+    # 4 of 13 batches: 4 epochs of 1.28 s and 3 checkpoints are timed, and 399 of 797 test images.
+    expected = 100 * 0.01 * 400 + 100 * 3 / 4 * 1.0 + 797
+    assert plan.timed_run(config.as_dict(), Folder(), None)["seconds"] == pytest.approx(expected)
+    corrupted = dataclasses.replace(config, shifts="cifar10c").as_dict()
+    assert plan.timed_run(corrupted, Folder(), None)["seconds"] == pytest.approx(expected + 75 * 797)
+
+
 def test_a_plan_gives_long_times_in_hours(tmp_path):
     done = invoked("--seeds", "2", "--epochs", "100000000", "--workers", "1", "--dry-run", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     # A thousand days have a comma.
     assert re.search(
-        r"About [0-9.,]+ days per run, [0-9.,]+ days in all with 1 process\.", " ".join(done.output.split())
+        r"At least [0-9.,]+ days per run, [0-9.,]+ days in all with 1 process, if", " ".join(done.output.split())
     )
 
 
@@ -240,7 +314,7 @@ def test_a_plan_for_a_cluster_does_not_count_the_cores_of_this_machine(tmp_path)
     pytest.importorskip("ray", reason="Ray is not installed")
     done = invoked("--seeds", 2, "--epochs", 1, "--executor", "ray", "--dry-run", "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    assert "concurrent runs take less" in done.output
+    assert "concurrent runs take less" in " ".join(done.output.split())
     assert "process" not in done.output
 
 

@@ -36,6 +36,7 @@ def invoked(*arguments):
         (["imagenet"], "orthograd data: expected cifar10, cifar10c or frost, got imagenet"),
         (["cifar10", "--from", "nowhere"], "orthograd data: expected auto, official, npm or a path, got nowhere"),
         (["cifar10c", "--from", "nowhere"], "got nowhere: no such file or folder"),
+        (["cifar10c", "--corruption", "foggy"], "orthograd data: expected a corruption among gaussian_noise"),
         (["cifar10", "--corruption", "fog"], "expected no --corruption with cifar10"),
         (["cifar10", "--seed", "1"], "expected no --seed with cifar10"),
         (["frost", "--device", "cpu"], "expected no --device with frost"),

@@ -325,7 +325,7 @@ def test_probabilities_given_as_logits_are_told_in_the_notes_and_the_record(tmp_
     result = run(probabilities, "--out", out, "--resamples", 20)
     note = "p.npz: every row lies in [0, 1] and sums to 1, as probabilities do, but it is evaluated as logits"
     assert note in " ".join(result.output.split())
-    assert "pass --probabilities, and --scores-key logits" in " ".join(result.output.split())
+    assert "pass --probabilities and --scores-key logits." in " ".join(result.output.split())
     assert read_record(out)["files"][0]["metrics"]["ece"] == pytest.approx(
         expected_error(logits.softmax(1).softmax(1).numpy(), labels.numpy()), abs=1e-6
     )
@@ -338,6 +338,14 @@ def test_probabilities_given_as_logits_are_told_in_the_notes_and_the_record(tmp_
     assert read_record(out)["logits_that_look_like_probabilities"] == []
     result = run(probabilities, "--probabilities", "--scores-key", "logits", "--out", out, "--resamples", 0)
     assert "as probabilities do" not in result.output
+
+
+def test_a_table_of_probabilities_is_not_told_of_keys_that_it_has_not(tmp_path, out):
+    logits, labels = predictions()
+    table = tabled(tmp_path / "p.csv", ["0", "1", "2", "3"], logits.softmax(1), labels)
+    told = " ".join(run(table, "--out", out, "--resamples", 0).output.split())
+    assert "pass --probabilities." in told
+    assert "--scores-key" not in told
 
 
 def test_accuracies_have_wilson_intervals_and_what_a_bootstrap_cannot_know_is_said(tmp_path, out):

@@ -39,6 +39,15 @@ def test_maps_with_ignored_pixels_are_what_scikit_learn_makes_of_the_rest(tmp_pa
     refused(run(path, "--out", out), "masks.npz: expected logits (n, classes), got (5, 3, 6, 7)", "classes_dim=1")
 
 
+def test_positions_that_have_no_intervals_have_no_notes_on_them(tmp_path, out):
+    logits = np.broadcast_to(9 * np.eye(3), (5, 3, 3)).copy()
+    tokens = saved(tmp_path / "tokens.npz", logits, np.broadcast_to(np.arange(3), (5, 3)))
+    told = " ".join(run(tokens, "--classes-dim", -1, "--out", out).output.split())
+    assert "tokens.npz: no intervals, as positions" in told
+    for words in ("95% bootstrap intervals", "every prediction is right", "too narrow"):
+        assert words not in told
+
+
 def test_binary_and_multilabel_scores_are_evaluated(tmp_path, out):
     logits, labels = predictions(samples=200, classes=2)
     scores, one_hot = logits[:, 1].numpy(), np.eye(2, dtype=int)[labels.numpy()]
@@ -161,8 +170,41 @@ def test_seeds_of_two_methods_are_compared_in_pairs_as_scipy_does(tmp_path, out)
     assert row["paired_test"]["p"] == pytest.approx(ttest_rel(ece[1], ece[0]).pvalue, rel=1e-6)
     scaled = record["tables"]["after temperature scaling, cross-fitted in five folds"]["loss"]
     assert scaled["difference"] == pytest.approx(0, abs=1e-9)  # the same logits but for a factor
-    assert "soft is better calibrated than sharp" in " ".join(result.output.split())
+    told = " ".join(result.output.split())
+    assert "soft is better calibrated than sharp" in told
+    assert "Intervals are not corrected." in told
+    assert "looks" not in told
     assert page.exists()
+
+
+@pytest.mark.parametrize(("classes", "is_tested"), [(4, False), (5, False), (6, True)])
+def test_top_5_accuracy_is_tested_only_with_more_than_five_classes(tmp_path, out, classes, is_tested):
+    for method, sharpness in (("a", 1.0), ("b", 2.0)):
+        for seed in range(3):
+            logits, labels = predictions(seed=seed, sharpness=sharpness, classes=classes)
+            saved(tmp_path / f"{method}-{seed}.npz", logits, labels)
+    result = run("--pair", *(f"{method}={tmp_path}/{method}-*.npz" for method in "ab"), "--out", out)
+    table = read_record(out)["tables"]["as given"]
+    assert ("top5_accuracy" in table) == is_tested
+    assert f"p corrected for {len(table)} metrics" in " ".join(result.output.split())
+
+
+def test_an_interval_that_excludes_zero_without_a_low_corrected_p_is_explained(tmp_path, out):
+    """Accuracy rises by 30 points on average; p is 0.01, but not after the correction."""
+    right = {"a": (50, 55, 45), "b": (75, 88, 77)}
+    for method, counts in right.items():
+        for seed, count in enumerate(counts):
+            logits = np.where(np.arange(100)[:, None] < count, [1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
+            saved(tmp_path / f"{method}-{seed}.npz", logits, np.zeros(100, int))
+    page = tmp_path / "pair.html"
+    patterns = [f"{method}={tmp_path}/{method}-*.npz" for method in "ab"]
+    told = " ".join(run("--pair", *patterns, "--out", out, "--page", page).output.split())
+    row = read_record(out)["tables"]["as given"]["top1_accuracy"]
+    assert row["interval"][0] > 0
+    assert row["corrected_p"] > 0.05
+    remark = "Accuracy looks better, inconclusive at n = 3: its interval excludes 0, but its corrected p"
+    assert remark in told
+    assert remark in page.read_text(encoding="utf-8")
 
 
 def test_probabilities_given_as_logits_of_a_pair_are_told(tmp_path, out):
@@ -233,7 +275,8 @@ def test_pairs_that_are_none_are_refused(tmp_path, out):
     refused(run("--pair", baseline, f"x={tmp_path}/none-*.npz", "--out", out), "none-*.npz: no such files")
     refused(run("--pair", baseline, "soft", "--out", out), "expected NAME=PATTERN with one *", "got soft")
     refused(run("--pair", baseline, baseline, "--out", out), "expected two different names, got sharp twice")
-    refused(run("--pair", baseline, candidate, tmp_path / "soft-8.npz", "--out", out), "expected --pair alone")
+    refused(run("--pair", baseline, candidate, tmp_path / "soft-8.npz", "--out", out), "expected --pair alone", "quote")
+    refused(run("--pair", baseline, candidate, "--explain", "--out", out), "expected --pair alone, got --fit or --ex")
     (tmp_path / "soft-11.npz").write_bytes((tmp_path / "soft-8.npz").read_bytes())
     refused(run("--pair", baseline, candidate, "--out", out), "the same labels in both files of a seed", "soft-11.npz")
     refused(run("--out", out), "expected at least one file")

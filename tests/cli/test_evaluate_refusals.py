@@ -65,6 +65,14 @@ def test_other_bad_input_is_refused_in_one_line(tmp_path, out):
     refused(run(logits, "--probabilities", "--out", out), "c.npz: expected probabilities from 0 to 1")
 
 
+def test_rounded_probabilities_are_told_what_to_do(tmp_path, out):
+    path = tmp_path / "a.csv"
+    path.write_text("0,1,label\n0.5,0.5,0\n0.33,0.66,1\n")
+    result = run(path, "--probabilities", "--out", out)
+    refused(result, "a sum of 0.99 in row 1; if they were rounded, store more digits, or divide each row by its sum")
+    assert "logits" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from orthograd.cli.main import app
-from orthograd.paper.grokking import records, rows
+from orthograd.paper.grokking import figures, page, records, rows
 
 
 @pytest.fixture
@@ -56,6 +56,19 @@ def test_single_rows_and_exported_records(tmp_path):
     )
     assert code == 0, said
     assert "AdamW in 0 of 2 seeds" in said
+
+
+@pytest.mark.usefixtures("short")
+def test_every_row_alone_gives_a_page_with_its_curves(tmp_path, monkeypatch):
+    drawn, draw = [], figures._draw
+    monkeypatch.setattr(figures, "_draw", lambda axes, *rest: drawn.append(rest[0].row.name) or draw(axes, *rest))
+    monkeypatch.setattr(page, "save_figure", lambda figure, path: path.touch())  # 35 times is slow
+    for name in rows.ROWS:
+        code, said = invoked("--quick", "--only", name, "--seeds", 2, "--out", tmp_path / name)
+        assert code == 0, said
+        assert (tmp_path / name / "grokking-quick" / "grokking.md").is_file()
+        assert drawn == [name] * (len(figures.PANELS) + 1)
+        drawn.clear()
 
 
 @pytest.mark.usefixtures("short")

@@ -245,7 +245,8 @@ def _refuse_other_sums(rows: Rows) -> None:
         first = (off == off.max()).nonzero()[0].tolist()
         total = float(rows.scores[tuple(first)].double().sum())
         raise ValueError(
-            f"expected probabilities that sum to 1, got a sum of {total:g} {rows.place(first)}; are these logits?"
+            f"expected probabilities that sum to 1, got a sum of {total:g} {rows.place(first)}; if they were rounded, "
+            f"store more digits, or divide each row by its sum"
         )
 
 

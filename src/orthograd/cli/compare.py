@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeAlias
@@ -170,8 +171,7 @@ def compared(base: Config, methods: tuple[str, str], *, seeds: range, folder: Pa
     store = Store(folder / "runs")
     grid, start = planned(base, seeds, methods, store)
     if dry_run:
-        print_plan(console, grid, store, place.workers, is_here=place.executor == "local")
-        return 0
+        return exit_code(lambda: print_plan(console, grid, store, place))
     records: list[dict[str, Any]] = []
     code = exit_code(lambda: records.extend(executed(console, grid, store, executor_for(base, place), start=start)))
     if code == INTERRUPTED:
@@ -184,8 +184,24 @@ def compared(base: Config, methods: tuple[str, str], *, seeds: range, folder: Pa
     if pair is None:
         print("No report: fewer than 2 seeds have both runs.", file=sys.stderr)
     else:
+        if apart := other_settings(base, methods, folder):
+            console.print(f"This replaces the earlier report, of other {', '.join(apart)}; its runs are kept.")
         print_results(console, pair, folder)
     return code
+
+
+def other_settings(base: Config, methods: tuple[str, str], folder: Path) -> list[str]:
+    """The settings of the report in this folder that differ from these; none where there is no report."""
+    from ..lab.files import FileError
+    from ..lab.jobs.files import read_object
+
+    with suppress(FileError):
+        report = read_object(folder / "comparison.json")
+        before = {**report.get("config", {}), "methods": report.get("methods")}
+        now = {**base.as_dict(), "methods": [*methods]}
+        apart = [name for name in before | now if before.get(name) != now.get(name)]
+        return [name.replace("_", " ") for name in apart if name not in ("method", "seed")]
+    return []
 
 
 def finished(grid: Grid, store: Store) -> list[dict[str, Any]]:
@@ -199,22 +215,32 @@ def finished(grid: Grid, store: Store) -> list[dict[str, Any]]:
     return records
 
 
-def print_plan(console: Console, grid: Grid, store: Store, workers: int | None, *, is_here: bool) -> None:
+def print_plan(console: Console, grid: Grid, store: Store, place: Place) -> None:
     """Print how many runs are finished and to do, and the estimated time."""
-    from ..lab.comparison.plan import seconds_per_run
+    from ..lab.comparison.plan import seconds_on_cores, seconds_per_run
     from ..lab.comparison.records import duration
     from ..lab.jobs.processes import ProcessPool
+    from .execution import executor_for
 
+    started = time.process_time()  # of this process, with its imports
     plan, config = grid.plan(store), Config.from_dict(grid[0])
-    seconds = seconds_per_run(config)
     left = len(plan.missing) + len(plan.resumable)
     console.print(
         f"{len(grid)} runs: {len(plan.finished)} finished, {len(plan.resumable)} begun, {len(plan.missing)} to do."
     )
-    if config.device == "cuda" or not is_here:
-        whole = duration(seconds * left)
-        console.print(f"About {duration(seconds)} per run alone, {whole} in all; concurrent runs take less.")
+    if not left:
         return
-    processes = ProcessPool(workers).workers
-    with_them = f"{duration(seconds * left / processes)} in all with {processes} process{'es' * (processes > 1)}"
-    console.print(f"About {duration(seconds)} per run, {with_them}.")
+    if config.device == "cuda" or place.executor != "local":
+        seconds = seconds_per_run(config)
+        each, whole = duration(seconds), duration(seconds * left)
+        console.print(f"Training takes about {each} per run alone, {whole} in all; concurrent runs take less.")
+        return
+    processes = ProcessPool(place.workers).workers
+    at_once = min(processes, left)
+    seconds, start = seconds_on_cores(grid, executor_for(config, place), at_once)
+    whole = duration(started + start + seconds * -(-left // at_once))
+    with_them = f"{whole} in all with {processes} process{'es' * (processes > 1)}"
+    console.print(
+        f"At least {duration(seconds)} per run, {with_them}, if the cores stay as busy as now. "
+        "This covers the start, training, checkpoints and evaluation, but not the report."
+    )

@@ -83,9 +83,11 @@ def _cifar10(source: str, report: Report) -> None:
 
 
 def _cifar10c(source: str, names: list[str] | None, seed: int, device: str, report: Report) -> None:
-    from ..lab.data import cifar10c
+    from ..lab.data import cifar10c, corruption
     from ..lab.data.storage import Progress
 
+    for name in names or ():  # before any download
+        corruption.check_name(name)
     chosen = device_named(device)
     if cifar10c.source() == "official":
         making = {"--from": source != "auto", "--corruption": bool(names), "--seed": seed != 0}

@@ -145,8 +145,8 @@ def evaluate(
     A .npz or .safetensors file holds the arrays logits (n, classes) and labels
     (n,), integers from 0; predictions and label_ids of Hugging Face's Trainer
     are read too. A .csv or .parquet file has a column label and one column per
-    class: class_0, class_1, … or 0, 1, …; use --classes for other names. A
-    .parquet file may hold the logits as lists in a column logits. A .jsonl file
+    class: class_0, class_1, … or 0, 1, …; use --classes for other names, which
+    may also be the labels. A .parquet file may hold the logits as lists in a column logits. A .jsonl file
     has one object per line, with a list logits and a label; the samples of
     lm-evaluation-harness are such files. With --probabilities, the array is
     called probabilities instead of logits.
@@ -188,8 +188,13 @@ def evaluate(
         job = _Job(console, read, Settings(bins=bins, resamples=resamples, seed=seed), out, page)
         if pair is None:
             _evaluate(job, files or [], fit or [], explain=explain)
-        elif files or fit or explain:
-            raise ValueError("expected --pair alone, got files, --fit or --explain with it")
+        elif files:
+            raise ValueError(
+                f"expected --pair alone, got files with it, such as {files[0]}: quote the patterns, such "
+                "as 'sgd=sgd-*.npz', so that the shell does not expand them"
+            )
+        elif fit or explain:
+            raise ValueError("expected --pair alone, got --fit or --explain with it: remove them")
         else:
             _compare(job, *pair)
 
@@ -280,6 +285,7 @@ def _compare(job: _Job, baseline: str, candidate: str) -> None:
     for when, table in pairs.tables.items():
         job.console.print(console_table(when, table, pairs.names))
     job.console.print(verdict(pairs.tables[GIVEN], baseline=pairs.names[0], candidate=pairs.names[1]), markup=False)
+    job.console.print(" ".join(pairs.remarks), markup=False)
     job.console.print(f"Written: {', '.join(map(str, written))}", soft_wrap=True, markup=False)
 
 

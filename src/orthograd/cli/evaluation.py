@@ -91,7 +91,7 @@ def notes(results: Results) -> Iterator[str]:
     yield f"{words}; {settings.bins} bins."
     yield from _notes_on_temperatures(results)
     yield "↓ lower is better, ↑ higher is better; --explain defines each metric."
-    if settings.resamples:
+    if settings.resamples and any(has_independent_samples(column.file) for column in results.columns):
         yield (
             f"[…] 95% bootstrap intervals over samples: {settings.resamples} resamples, seed {settings.seed}; "
             "for the accuracies of a file, Wilson intervals."
@@ -124,7 +124,7 @@ def _notes_on_intervals(results: Results) -> Iterator[str]:
     for name, metrics in same.items():
         if metrics:
             yield f"{name}: no interval for {', '.join(metrics)}, which every resample leaves the same."
-    for column in results.columns:
+    for column in filter(lambda column: has_independent_samples(column.file), results.columns):
         outcome = {0.0: "wrong", 100.0: "right"}.get(column.metrics.top1_accuracy or 0.0)
         if outcome is not None:
             yield (

@@ -123,7 +123,7 @@ def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(t
     [
         ("0,1,label\n1,2,0\n1,two,1\n", ["a.csv:3: expected a number in column '1', got 'two'"]),
         ("0,1,label\n1,,0\n", ["a.csv:2: expected a number in column '1', got ''"]),
-        ("0,1,label\n1,2,cat\n", ["a.csv:2: expected a number in column 'label', got 'cat'"]),
+        ("0,1,label\n1,2,cat\n", ["a.csv:2: expected a number in column 'label', got 'cat'", "must be those"]),
         ("0,1,label\n1,2,0\n1,2\n", ["a.csv:3: expected 3 cells as in the header, got 2"]),
         ("0,1,label\n1,2,0.5\n", ["labels as integers, got 0.5 in 'label', row 0"]),
         ("0,1,label\n1,2,0\n1,2,inf\n", ["got inf in 'label', row 1"]),
@@ -133,9 +133,9 @@ def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(t
         ("0,1,label\n", ["at least one row under the header"]),
         ("", ["expected labels named", "got nothing"]),
         ("1,2,0\n3,4,1\n", ["expected labels named", "got '1', '2', '0'"]),
-        ("cat;dog;label\n1;2;0\n", ["got 'cat;dog;label'"]),
+        ("cat;dog;label\n1;2;0\n", ["separated by ','", "got 'cat;dog;label'", "instead of ';'"]),
+        ("cat\tdog\tlabel\n1\t2\t0\n", ["separated by ','", "instead of '\\t'"]),
         ("cat,cat,label\n1,2,0\n", ["got 'cat' twice"]),
-        (",0,1,label\n0,1,2,0\n", ["'' is not clearly a class", "--classes '*'"]),
         ("0,1,10,2,label\n0,1,2,3,0\n", ["numbered from 0", "got '0', '1', '10', '2'"]),
         ("cat,y,label\n1,2,0\n", ["expected one array of labels, got 'label', 'y'"]),
     ],
@@ -223,6 +223,52 @@ def test_a_file_says_where_its_numbers_come_from(tmp_path):
 def test_a_column_that_is_not_clearly_a_class_is_refused(tmp_path, suffix, names, words):
     rows = [[0.25] * len(names) + [label] for label in (0, 1)]
     refused(tabled(tmp_path / f"a{suffix}", [*names, "label"], rows), words)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("index", ["", "Unnamed: 0"])
+def test_the_index_of_pandas_is_no_class(tmp_path, suffix, index):
+    rows = [[9 - row, 0.25, 0.75, 0] for row in range(3)]
+    path = tabled(tmp_path / f"a{suffix}", [index, "cat", "dog", "label"], rows)
+    refused(path, ["got 'cat', 'dog'; name", "--classes cat,dog"])
+    refused(path, [f"expected names in --classes, got {index!r}, the index"], classes=[index, "cat", "dog"])
+    path = tabled(tmp_path / f"b{suffix}", [index, "0", "1", "label"], rows)
+    assert read_predictions(path).source == "classes '0', '1' (2 columns), label 'label'"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("names", "row", "words"),
+    [
+        (["row", "cat", "dog"], lambda row: [row, 0.5, 0.5], "--classes cat,dog"),
+        (["file", "cat", "dog"], lambda row: [f"{row}.png", 0.5, 0.5], "--classes cat,dog"),
+        (["prediction", "confidence"], lambda row: [1, 0.5], "store one column per class"),
+        (["prediction", "confidence", "cat", "dog"], lambda row: ["cat", 0.5, 0.5, 0.5], "--classes cat,dog"),
+    ],
+)
+def test_only_columns_that_may_be_classes_are_proposed(tmp_path, suffix, names, row, words):
+    path = tabled(tmp_path / f"a{suffix}", [*names, "label"], [[*row(number), 0] for number in range(4)])
+    with pytest.raises(ValueError, match=f"{words}(, with the logits or probabilities of every class)?$"):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_labels_may_be_the_names_of_the_classes(tmp_path, suffix):
+    rows = [[1.5, 2.5, 3.5, label] for label in ("dog", "fox", "cat", "dog")]
+    path = tabled(tmp_path / f"a{suffix}", ["fox", "cat", "dog", "label"], rows)
+    found = read_predictions(path, classes=["cat", "dog", "fox"])
+    assert found.labels.tolist() == [1, 2, 0, 1]
+    assert found.scores[0].tolist() == [2.5, 3.5, 1.5]
+    place = ":4" if suffix == ".csv" else ", row 2"
+    refused(path, [f"{place}: expected a label among 'dog', 'fox', got 'cat'"], classes=["dog", "fox"])
+    with pytest.raises(ValueError, match=r"expected (a number in column|numbers in) 'label', got"):
+        read_predictions(path, classes=["cat", "fox"])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_numbers_stay_the_positions_of_the_classes_if_these_are_numbers_too(tmp_path, suffix):
+    path = tabled(tmp_path / f"a{suffix}", ["0", "1", "label"], [[1.5, 2.5, 0], [1.5, 2.5, 1]])
+    assert read_predictions(path, classes=["1", "0"]).labels.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

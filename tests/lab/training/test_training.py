@@ -194,6 +194,7 @@ def test_own_models_and_data_enter_by_import_path():
     [
         ("model", "resnet", "a model among cnn, cnn_batchnorm, mlp, .*, or an import path like"),
         ("model", "no.such:thing", "a model at the import path no.such:thing, but No module"),
+        ("model", "no.such.py:thing", "name the module without .py, no.such:thing"),
         ("model", f"{__name__}:missing", "has no attribute 'missing'"),
         ("model", f"{__name__}:NOT_A_FUNCTION", "expected a function at the import path .* got int"),
         ("model", f"{__name__}:test_losses_by_hand", "takes 0 positional arguments|torch.nn.Module"),

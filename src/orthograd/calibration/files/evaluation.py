@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -156,14 +157,16 @@ def _is_warned_of(file: PredictionsFile) -> bool:
 
 def doubts_about(doubtful: Mapping[str, PredictionsFile]) -> list[str]:
     """A sentence about the files of logits that look like probabilities, if there are any."""
-    names: dict[str, list[str]] = {}
+    names: dict[tuple[str, str], list[str]] = {}
     for name, file in doubtful.items():
         is_binary = file.form.task in ("binary", "multilabel")
-        names.setdefault("score lies in [0, 1]" if is_binary else "row lies in [0, 1] and sums to 1", []).append(name)
+        what = "score lies in [0, 1]" if is_binary else "row lies in [0, 1] and sums to 1"
+        array = re.match("logits '(.+?)', labels", file.source)  # the columns of a table have no such key
+        names.setdefault((what, f" and --scores-key {array[1]}" if array else ""), []).append(name)
     return [
         f"{', '.join(those)}: every {what}, as probabilities do, but it is evaluated as logits. If they are "
-        "probabilities, pass --probabilities, and --scores-key logits for an array of that name."
-        for what, those in names.items()
+        f"probabilities, pass --probabilities{key}."
+        for (what, key), those in names.items()
     ]
 
 

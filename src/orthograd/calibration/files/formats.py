@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import chain, islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TextIO
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..inputs import Task
-from .keys import Keys, UnusableError
+from .keys import FIRST, Columns, Keys, UnusableError, is_number, listed
 
 OFFSETS = "offsets"
 EVERY = 1000  # lines between two reports of progress
@@ -132,13 +133,17 @@ def csv_table(path: Path, keys: Keys, report: Report) -> Content:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(reported(file, report))
         names = [name.strip() for name in next(rows, [])]
-        columns = keys.columns_among(names)
+        _refuse_other_separator(names)
+        lines = ((rows.line_num, row) for row in rows if row)  # skip blank lines
+        beginning = list(islice(lines, FIRST))
+        first = dict(zip(names, zip(*(row for _, row in beginning), strict=False), strict=False))
+        columns = keys.columns_among(names, lambda: first)
         place = {name: index for index, name in enumerate(names)}
         used = [place[name] for name in (*columns.classes, columns.label)]
+        by_name = columns.numbers_of(first.get(columns.label, ("",))[0].strip())
         numbers = array("d")
-        for row in rows:
-            if row:  # skip blank lines
-                numbers.extend(_cells(row, names, used, rows.line_num))
+        for line, row in chain(beginning, lines):
+            numbers.extend(_cells(row, names, used, line, by_name))
     if not numbers:
         raise UnusableError("expected at least one row under the header, got none")
     table = torch.frombuffer(numbers, dtype=torch.float64).view(-1, len(used))
@@ -155,10 +160,41 @@ def parquet(path: Path, keys: Keys, _: Report) -> Content:
             table = file.read([scores, label])
             truth = whole(_column(table, label), label)
             return Content(_lists(table, scores, path), truth, keys.source(scores, label))
-        columns = keys.columns_among(names)
+        columns = keys.columns_among(names, lambda: _first_cells(file))
         table = file.read([*columns.classes, columns.label])
     values = torch.stack([_column(table, name) for name in columns.classes], 1)
-    return Content(values, whole(_column(table, columns.label), columns.label), str(columns))
+    return Content(values, _labels(table, columns), str(columns))
+
+
+def _first_cells(file: Any) -> dict[str, list[Any]]:
+    batch = next(file.iter_batches(FIRST), None)
+    columns = [] if batch is None else [column.to_pylist() for column in batch.columns]
+    return dict(zip(file.schema_arrow.names, columns, strict=False))
+
+
+def _labels(table: Any, columns: Columns) -> Tensor:
+    """The labels of a table: integers, or names of the classes."""
+    column = table.column(columns.label)
+    names = column.to_pylist() if "string" in str(column.type) and not column.null_count else []
+    by_name = columns.numbers_of(names[0].strip()) if names else {}
+    if not by_name:
+        return whole(_column(table, columns.label), columns.label)
+    return torch.tensor([_label(name, by_name, f", row {row}") for row, name in enumerate(names)])
+
+
+def _refuse_other_separator(names: Sequence[str]) -> None:
+    separator = next((each for each in ";\t|" if len(names) == 1 and each in names[0]), None)
+    if separator is not None:
+        raise UnusableError(
+            f"expected columns separated by ',', got {shortened(names[0])!r}: write the table with ',' instead of "
+            f"{separator!r}, and with '.' in decimal numbers"
+        )
+
+
+def _label(name: str, by_name: Mapping[str, int], place: str) -> int:
+    if name.strip() not in by_name:
+        raise UnusableError(f"expected a label among {listed(list(by_name))}, got {name!r}", place)
+    return by_name[name.strip()]
 
 
 def _refuse_other_task(keys: Keys, path: Path) -> None:
@@ -180,24 +216,20 @@ def whole(values: Tensor, name: str) -> Tensor:
     return values.long()
 
 
-def _cells(row: Sequence[str], names: Sequence[str], used: Sequence[int], line: int) -> list[float]:
-    """The numbers in the used columns."""
+def _cells(
+    row: Sequence[str], names: Sequence[str], used: Sequence[int], line: int, by_name: Mapping[str, int]
+) -> list[float]:
+    """The numbers in the used columns. The last one has the label, which may be the name of a class."""
     if len(row) != len(names):
         raise UnusableError(f"expected {len(names)} cells as in the header, got {len(row)}", f":{line}")
     try:
-        return [float(row[index]) for index in used]
+        scores = [float(row[index]) for index in (used[:-1] if by_name else used)]
     except ValueError:
-        index = next(index for index in used if not _is_number(row[index]))
-        message = f"expected a number in column {names[index]!r}, got {row[index]!r}"
+        index = next(index for index in used if not is_number(row[index]))
+        hint = "; if labels are names, they must be those of the columns" if index == used[-1] else ""
+        message = f"expected a number in column {names[index]!r}, got {row[index]!r}{hint}"
         raise UnusableError(message, f":{line}") from None
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return [*scores, _label(row[used[-1]], by_name, f":{line}")] if by_name else scores
 
 
 def _column(table: Any, name: str) -> Tensor:

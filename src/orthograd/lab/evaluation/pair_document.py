@@ -62,7 +62,7 @@ def _verdict(pairs: SeedPairs) -> Markup:
     return joined(
         (tag("p", words, class_="missing") for words in pairs.doubts),
         tag("p", sentences, class_="lede"),
-        tag("p", f"{ece}. Accuracy {accuracy}. {common}.", class_="evidence"),
+        tag("p", f"{ece}. Accuracy {accuracy}. {common}. {' '.join(pairs.remarks)}", class_="evidence"),
         tag("h2", f"Where {names[1]} is better and where it is worse"),
         tag(
             "ul",

@@ -14,6 +14,7 @@ import torch
 
 from ... import __version__
 from ...calibration import ReliabilityCurve, TemperatureScaling, average
+from ...calibration.evaluation import TOP_K
 from ...calibration.files.calibrated import cross_fitted
 from ...calibration.files.evaluation import (
     Column,
@@ -56,6 +57,22 @@ class SeedPairs:
     def tables(self) -> dict[str, ComparisonTable]:
         """The comparison of both methods, before and after temperature scaling."""
         return {when: compared(*(_rows(method) for method in both)) for when, both in self.columns.items()}
+
+    @property
+    def remarks(self) -> list[str]:
+        """How to read the intervals beside the verdict, which follows the corrected p."""
+        given, n = self.tables[GIVEN], len(self.seeds)
+        remarks = ["Intervals are not corrected."]
+        for name, metric in {"ECE": "ece", "Accuracy": "top1_accuracy"}.items():
+            row = given[metric]
+            low, high = row.interval
+            if row.verdict == "inconclusive" and (low > 0 or high < 0):
+                looks = "better" if (low > 0) == (row.better == "higher") else "worse"
+                remarks.append(
+                    f"{name} looks {looks}, inconclusive at n = {n}: its interval excludes 0, but its corrected p is "
+                    f"not below {row.alpha:g}."
+                )
+        return remarks
 
     @property
     def curves(self) -> dict[str, ReliabilityCurve]:
@@ -105,7 +122,9 @@ def method_of(text: str) -> Method:
     """
     name, is_named, pattern = text.partition("=")
     if not (is_named and name and pattern.count("*") == 1):
-        raise ValueError(f"expected NAME=PATTERN with one * for the seed, such as sgd=runs/sgd-*.npz, got {text}")
+        raise ValueError(
+            f"expected NAME=PATTERN with one * for the seed, such as 'sgd=runs/sgd-*.npz' in quotes, got {text}"
+        )
     before, after = pattern.split("*")
     expression = re.compile(f"{re.escape(before)}([^/]*){re.escape(after)}")
     found = (expression.fullmatch(path) for path in glob(f"{escape(before)}*{escape(after)}"))
@@ -172,4 +191,8 @@ def _in_order(seed: str) -> tuple[int, str]:
 
 
 def _rows(columns: Sequence[Column]) -> list[dict[str, float | None]]:
-    return [column.metrics.as_row() for column in columns]
+    """The metrics of each seed. With five classes or fewer, top-5 accuracy is always 100%: nothing to test."""
+    return [
+        column.metrics.as_row() | ({"top5_accuracy": None} if column.metrics.classes <= TOP_K else {})
+        for column in columns
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,7 +87,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def function_named(name: str, known: Mapping[str, Callable[..., Any]], what: str) -> Callable[..., Any]:
-    """The function of this name, or at this import path.
+    """The function of this name, or at this import path. As with `python -m`, modules are also in the current folder.
 
     >>> function_named("math:sqrt", {}, "a function")(4.0)
     2.0
@@ -97,10 +99,17 @@ def function_named(name: str, known: Mapping[str, Callable[..., Any]], what: str
         raise ValueError(
             f"expected {what} among {', '.join(known)}, or an import path like package.module:name, got {name}"
         )
+    if not {"", here := os.getcwd()} & {*sys.path}:  # an installed script has its own folder there instead
+        sys.path.insert(0, here)
     try:
         function = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"expected {what} at the import path {name}, but {error}") from error
+        advice = ""
+        if module.endswith(".py"):
+            advice = f": name the module without .py, {module.removesuffix('.py')}:{attribute}"
+        elif isinstance(error, ModuleNotFoundError):
+            advice = f" in the current folder {here} or on Python's path"
+        raise ValueError(f"expected {what} at the import path {name}, but {error}{advice}") from error
     if not callable(function):
         raise ValueError(f"expected a function at the import path {name}, got {type(function).__name__}")
     return function  # type: ignore[no-any-return]

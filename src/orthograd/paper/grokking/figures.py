@@ -56,9 +56,12 @@ REFERENCE = "ortho_adamw"
 
 
 def mechanism_figure(records: Mapping[str, Record]) -> Figure:
-    """Measures over the steps of a few rows: medians, and the range of all seeds. Needs a record of `MECHANISM`."""
+    """Measures over the steps of a few rows: medians, and the range of all seeds.
+
+    The rows are those of `MECHANISM`, or else the first ones that have records.
+    """
     lines = [_looked_up(records, names) for names in MECHANISM]
-    lines = [rows for rows in lines if rows]
+    lines = [rows for rows in lines if rows] or [_looked_up(records, [*records])]
     with figure_style():
         figure = Figure(figsize=(7.2, 4.4 * len(lines)), layout="constrained")
         for part, rows in zip(figure.subfigures(len(lines), 1, squeeze=False)[:, 0], lines, strict=True):
@@ -85,7 +88,9 @@ def _measures(part: Any, rows: Sequence[tuple[Record, Look]]) -> None:
 def accuracy_figure(records: Mapping[str, Record]) -> Figure:
     """Accuracy on test pairs for each group of rows that has records."""
     groups = {title: _looked_up(records, names) for title, names in GROUPS.items()}
-    groups = {title: rows for title, rows in groups.items() if any(each.row.name != REFERENCE for each, _ in rows)}
+    groups = {title: rows for title, rows in groups.items() if {each.row.name for each, _ in rows} - {REFERENCE}} or {
+        title: rows for title, rows in groups.items() if rows and not title.startswith("rivals")
+    }
     columns = min(3, len(groups))
     lines = -(-len(groups) // columns)
     with figure_style():

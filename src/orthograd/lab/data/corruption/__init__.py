@@ -2,6 +2,6 @@
 
 from ..shifts import SEVERITIES
 from .frost import fetch_frost, frost_textures
-from .generation import CORRUPTIONS, EXTRA, corrupt
+from .generation import CORRUPTIONS, EXTRA, check_name, corrupt
 
-__all__ = ["CORRUPTIONS", "EXTRA", "SEVERITIES", "corrupt", "fetch_frost", "frost_textures"]
+__all__ = ["CORRUPTIONS", "EXTRA", "SEVERITIES", "check_name", "corrupt", "fetch_frost", "frost_textures"]

@@ -76,9 +76,14 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0) -> Tenso
     return result
 
 
-def _check(images: Tensor, name: str, severity: int) -> None:
+def check_name(name: str) -> None:
+    """Raise ValueError for a corruption that does not exist."""
     if name not in _STANDARD and name not in _EXTRA:
         raise ValueError(f"expected a corruption among {', '.join(CORRUPTIONS + EXTRA)}, got {name}")
+
+
+def _check(images: Tensor, name: str, severity: int) -> None:
+    check_name(name)
     if severity not in SEVERITIES:
         raise ValueError(f"expected a severity from 1 to 5, got {severity}")
     if not isinstance(images, Tensor):
