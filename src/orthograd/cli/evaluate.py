@@ -146,10 +146,10 @@ def evaluate(
     (n,), integers from 0; predictions and label_ids of Hugging Face's Trainer
     are read too. A .csv or .parquet file has a column label and one column per
     class: class_0, class_1, … or 0, 1, …; use --classes for other names, which
-    may also be the labels. A .parquet file may hold the logits as lists in a column logits. A .jsonl file
-    has one object per line, with a list logits and a label; the samples of
-    lm-evaluation-harness are such files. With --probabilities, the array is
-    called probabilities instead of logits.
+    may also be the labels. A .parquet file may hold the logits as lists in a
+    column logits. A .jsonl file has one object per line, with a list logits and
+    a label; the samples of lm-evaluation-harness are such files. With
+    --probabilities, the array is called probabilities instead of logits.
 
     With several files, each is compared with the first on the same samples;
     differences are file − first file. With --pair, several files are the seeds
