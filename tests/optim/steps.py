@@ -8,6 +8,7 @@ import torch
 from orthograd import attach
 from orthograd.optim import SGD, AdamW
 
+pytest.importorskip("orthograd.engine.step_kernels", exc_type=ImportError)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = [(5, 3, 3, 3), (17,), (40, 14), (1,), (700,)]
 MOMENTUM = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}

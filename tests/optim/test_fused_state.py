@@ -23,14 +23,10 @@ from tests.optim.steps import (
     usual,
 )
 
-pytest.importorskip("orthograd.engine.step_kernels", exc_type=ImportError)
-pytestmark = pytest.mark.filterwarnings("ignore:⊥Grad acts on no parameter")
-
-
-@pytest.fixture(autouse=True)
-def _several_chunks(monkeypatch):
-    """Small tensors have several chunks, as large ones do: the interpreter is slow."""
-    monkeypatch.setattr("orthograd.engine.step_plan.SMALLEST_CHUNK", 512)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:⊥Grad acts on no parameter"),
+    pytest.mark.usefixtures("several_chunks"),
+]
 
 
 needs_cuda = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

@@ -63,7 +63,7 @@ def of_logits(logits: Tensor, labels: Tensor, asked: Collection[str], k: int) ->
     )
 
 
-class _Room:
+class _Buffers:
     """Memory for two values of each class and sample, which is used again: new memory takes longer than arithmetic."""
 
     def __init__(self) -> None:
@@ -87,17 +87,17 @@ class _Room:
         return self._kept[number][:size].view(rows.shape)
 
 
-class _Idle(threading.local):
+class _Thread(threading.local):
     """The memory that this thread keeps. Taken while in use: a signal handler may evaluate inside an evaluation."""
 
-    room: _Room | None = None
+    buffers: _Buffers | None = None
 
-    def take(self) -> _Room:
-        room, self.room = self.room, None
-        return room or _Room()
+    def take(self) -> _Buffers:
+        buffers, self.buffers = self.buffers, None
+        return buffers or _Buffers()
 
 
-_IDLE = _Idle()
+_THREAD = _Thread()
 
 
 class _Sums(NamedTuple):
@@ -124,18 +124,18 @@ class _Sums(NamedTuple):
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor, asked: Collection[str], k: int) -> _Sums:
-        room = _IDLE.take()
-        d, max_logit = _below_highest(logits, room, with_largest="max_logit" in asked)
+        buffers = _THREAD.take()
+        d, max_logit = _below_highest(logits, buffers, with_largest="max_logit" in asked)
         own = d.gather(0, labels[None])[0]
-        in_top_k = _in_top(k, d, own, labels, room) if "top5_accuracy" in asked else None
-        variance = _variance(d, room) if "logit_variance" in asked else None
+        in_top_k = _in_top(k, d, own, labels, buffers) if "top5_accuracy" in asked else None
+        variance = _variance(d, buffers) if "logit_variance" in asked else None
         # Not the faster exp2, whose last digit depends on the memory address.
-        e = torch.exp(d, out=room.second(d))
+        e = torch.exp(d, out=buffers.second(d))
         weighted = _total(torch.mul(e, d, out=d)).clone()  # the memory of d is used again
         square = _total(torch.mul(e, e, out=d))
         probabilities = e.clone() if "ece_classwise" in asked else None
         s = _total(e)
-        _IDLE.room = room
+        _THREAD.buffers = buffers
         return cls(own, s, weighted, square, in_top_k, max_logit, variance, probabilities)
 
 
@@ -150,7 +150,7 @@ def of_probabilities(probabilities: Tensor, labels: Tensor, asked: Collection[st
         -own.log(),
         _total(p * p).sub_(own, alpha=2).add_(1),
         _total(torch.special.entr(p)),
-        _in_top(k, p, own, labels, _Room()) if "top5_accuracy" in asked else None,
+        _in_top(k, p, own, labels, _Buffers()) if "top5_accuracy" in asked else None,
         None,
         None,
         p if "ece_classwise" in asked else None,
@@ -161,7 +161,7 @@ def _has_many_classes(columns: Tensor) -> bool:
     return len(columns) >= MANY_CLASSES and columns.device.type == "cpu"
 
 
-def _below_highest(logits: Tensor, room: _Room, *, with_largest: bool) -> tuple[Tensor, Tensor | None]:
+def _below_highest(logits: Tensor, buffers: _Buffers, *, with_largest: bool) -> tuple[Tensor, Tensor | None]:
     """Logits minus the highest of their row, as (classes, n), and if asked the largest size of each row's logits.
 
     Many classes are computed in float64, which costs little there.
@@ -169,7 +169,7 @@ def _below_highest(logits: Tensor, room: _Room, *, with_largest: bool) -> tuple[
     if _has_many_classes(logits.t()):
         highest = logits.amax(1, keepdim=True)
         largest = torch.maximum(highest[:, 0].abs(), logits.amin(1).abs()) if with_largest else None
-        return room.first(logits).copy_(logits).sub_(highest).t(), largest
+        return buffers.first(logits).copy_(logits).sub_(highest).t(), largest
     z = _columns(logits, torch.neg)
     lowest = z.amin(0)
     largest = torch.maximum(lowest.abs(), z.amax(0).abs()) if with_largest else None
@@ -210,10 +210,10 @@ def _is_first(leads: Tensor, confidence: Tensor, scores: Tensor, labels: Tensor)
     return leads
 
 
-def _in_top(k: int, scores: Tensor, own: Tensor, labels: Tensor, room: _Room) -> Tensor:
+def _in_top(k: int, scores: Tensor, own: Tensor, labels: Tensor, buffers: _Buffers) -> Tensor:
     """True where the label is among the k highest scores; ties go to the lower class number."""
-    inside = _total(torch.ge(scores, own, out=room.second(scores))) <= k
-    is_tied = _total(torch.gt(scores, own, out=room.second(scores))) < k
+    inside = _total(torch.ge(scores, own, out=buffers.second(scores))) <= k
+    is_tied = _total(torch.gt(scores, own, out=buffers.second(scores))) < k
     doubtful = (is_tied & ~inside).nonzero()[:, 0]
     if len(doubtful):
         columns, score, truth = scores[:, doubtful], own[doubtful], labels[doubtful]
@@ -222,8 +222,8 @@ def _in_top(k: int, scores: Tensor, own: Tensor, labels: Tensor, room: _Room) ->
     return inside
 
 
-def _variance(d: Tensor, room: _Room) -> Tensor:
+def _variance(d: Tensor, buffers: _Buffers) -> Tensor:
     """The unbiased variance over the classes of each sample."""
     classes = len(d)
-    total, square = _total(room.second(d).copy_(d)), _total(torch.mul(d, d, out=room.second(d)))
+    total, square = _total(buffers.second(d).copy_(d)), _total(torch.mul(d, d, out=buffers.second(d)))
     return square.addcmul_(total, total, value=-1 / classes).div_(classes - 1)
