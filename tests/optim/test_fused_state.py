@@ -78,7 +78,7 @@ def test_stochastic_rounding_is_right_on_average_and_repeats():
 
     first, second = trained(), trained()
     assert torch.equal(first, second)
-    change = first.mean() - 1
+    change = float(first.mean()) - 1
     # Each element goes up by 2⁻⁷ with probability 1/8 in each of four steps.
     assert change == pytest.approx(4 * 2.0**-10, abs=5 * 2.0**-7 * (4 / 8 * 7 / 8 / 4000) ** 0.5)
     plain = torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16, device=DEVICE))

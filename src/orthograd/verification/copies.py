@@ -250,7 +250,8 @@ def gradient_for(parameter: Tensor, generator: torch.Generator) -> Tensor:
     """A gradient at about 45° to its weight; the present one if that is sparse."""
     if parameter.grad is not None and parameter.grad.layout is not torch.strided:
         return parameter.grad.clone()
-    noise = torch.randn(parameter.shape, generator=generator).to(parameter.device, parameter.dtype)
+    # In the memory order of the weight, as torch accumulates gradients: its fused optimizers need that.
+    noise = torch.empty_like(parameter).copy_(torch.randn(parameter.shape, generator=generator))
     parts = (tensor / tensor.norm().clamp_min(1e-12) for tensor in (noise, parameter.detach()))
     return torch.as_tensor(sum(parts)).to(parameter.dtype)
 
