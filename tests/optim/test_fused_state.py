@@ -259,3 +259,24 @@ def test_a_checkpoint_of_a_step_that_is_not_fused_keeps_ours_fused(monkeypatch):
     assert (own.param_groups[0]["fused"], other.param_groups[0]["fused"]) == (True, None)
     take((own, other), (ours, theirs), range(1, 3))
     assert_alike(ours, theirs)
+
+
+def test_a_new_plan_for_the_same_sizes_copies_no_new_schedule_to_the_gpu():
+    """A CUDA graph would copy it in each replay."""
+
+    def schedule(optimizer):
+        attachment = orthograd.attachment.attachment_of(optimizer)
+        (part,) = attachment._plans._last.plans[0]._parts
+        return part.schedule.there
+
+    ours = parameters()
+    optimizer = fused(SGD, ours, **MOMENTUM)
+    take([optimizer], [ours], [0])
+    first = schedule(optimizer)
+    optimizer.load_state_dict(optimizer.state_dict())  # the momentum lies elsewhere now
+    take([optimizer], [ours], [1])
+    assert schedule(optimizer) is first
+    fill(ours, 2)
+    ours[2].grad = None
+    optimizer.step()
+    assert schedule(optimizer) is not first

@@ -6,7 +6,9 @@ import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
 from itertools import accumulate, chain, pairwise
+from operator import or_
 from typing import Any
 
 import torch
@@ -162,7 +164,7 @@ class Directories:
         only, and makes one small copy.
         """
         gradients = [addresses[old] for old in self._gradients]
-        if any(address % 16 for address in self._gradients) or any(address % 16 for address in gradients):
+        if not are_multiples(self._gradients) or not are_multiples(gradients):
             return None
         there = copy.copy(self)
         there._gradients, there._host = gradients, torch.empty_like(self._host, pin_memory=self._host.is_pinned())
@@ -209,6 +211,11 @@ def row_by_row(columns: Sequence[Sequence[int]]) -> list[int]:
 def is_aligned(column: Any, *addresses: int) -> bool:
     """True if every chunk of tensors at these addresses begins at a multiple of 16 bytes."""
     return all(address % 16 == 0 for address in addresses) and (column.chunk % 16 == 0 or column.chunk >= column.length)
+
+
+def are_multiples(addresses: Sequence[int]) -> bool:
+    """True if all are multiples of 16. It loops in C."""
+    return reduce(or_, addresses, 0) % 16 == 0
 
 
 class Launch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
@@ -38,6 +38,12 @@ class Addresses(NamedTuple):
     weights: list[int]
     sizes: list[int]
     lengths: list[int]
+
+    def moves_to(self, other: Addresses) -> dict[int, int] | None:
+        """The new address of a gradient by its old one; None if an old one is shared, as by empty tensors."""
+        moves = dict(zip(self.gradients, other.gradients, strict=True))
+        is_shared = len(moves) < len(self.gradients) and [moves[old] for old in self.gradients] != other.gradients
+        return None if is_shared else moves
 
 
 class Known(NamedTuple):
@@ -106,7 +112,7 @@ class Projector:
             gradients, weights = columns()  # ready() may have replaced gradients
             addresses = addresses_of(gradients, weights, lengths)
             if addresses is not None:
-                self._remember(Known(addresses, _dtypes(gradients), plans))
+                self._remember(Known(addresses, dtypes_of(gradients), plans))
 
     def _remember(self, known: Known) -> None:
         self._remembered = [*self._remembered[1 - REMEMBERED :], known]
@@ -123,10 +129,10 @@ class Projector:
         if addresses is None or not self._remembered or is_capturing():
             return None
         last, dtypes, plans = self._remembered[-1]
-        if last[1:] != addresses[1:] or dtypes != _dtypes(gradients) or not all(map(is_plain, gradients)):
+        if last[1:] != addresses[1:] or dtypes != dtypes_of(gradients) or not are_plain(gradients):
             return None
-        moves = dict(zip(last.gradients, addresses.gradients, strict=True))
-        if [moves[old] for old in last.gradients] != addresses.gradients:  # some shared an address, as empty tensors do
+        moves = last.moves_to(addresses)
+        if moves is None:
             return None
         moved = [plan for each in plans if (plan := each.moved(moves)) is not None]
         if len(moved) < len(plans):
@@ -234,16 +240,19 @@ def _is_repeatable(plans: Sequence[Plan], segments: Sequence[Segment]) -> bool:
     # record an event for freed pinned memory inside the capture, and fail on it later.
     if is_capturing():
         return False
-    return all(is_plain(g) for pairs in segments for g, _ in pairs) and all(plan.holds_addresses for plan in plans)
+    return are_plain(g for pairs in segments for g, _ in pairs) and all(plan.holds_addresses for plan in plans)
 
 
-def _dtypes(gradients: Sequence[Tensor | None]) -> list[torch.dtype]:
+def dtypes_of(gradients: Iterable[Tensor | None]) -> list[torch.dtype]:
+    """The dtypes of those that are there."""
     return [gradient.dtype for gradient in gradients if gradient is not None]
 
 
-def is_plain(gradient: Tensor | None) -> bool:
-    """True if the address identifies the data: no DTensor, no lazy negation or conjugation."""
-    return gradient is None or (type(gradient) is Tensor and not gradient.is_complex() and not gradient.is_neg())
+def are_plain(gradients: Iterable[Tensor | None]) -> bool:
+    """True if their addresses identify the data: no DTensor, no lazy negation or conjugation. It loops in C."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    is_lazy = chain(map(Tensor.is_complex, present), map(Tensor.is_neg, present))
+    return set(map(type, present)) <= {Tensor} and not any(is_lazy)
 
 
 def addresses_of(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from ..projection import rounding_of
 from .launch import (
     SLOTS,
     TYPES,
     Launch,
+    are_multiples,
     division,
     in_pinned_memory,
     is_aligned,
@@ -96,10 +98,13 @@ class StepPlan:
     One launch per dtype of gradients, weights and copies. Gradients and weights are read once to measure them, if they
     are projected and their corrections unknown, and once more to step. The first read is all that ⊥Grad adds, and may
     leave them in the cache. A separate ⊥Grad would read them twice and write gradients, and the optimizer would read
-    both again.
+    both again. An ``earlier`` plan for tensors of the same sizes lends what depends on these alone: a CUDA graph then
+    need not copy it to the device in each replay.
     """
 
-    def __init__(self, tensors: Sequence[Stepped], rule: Rule, *, reads_rate: bool = False):
+    def __init__(
+        self, tensors: Sequence[Stepped], rule: Rule, *, reads_rate: bool = False, earlier: StepPlan | None = None
+    ):
         launches: dict[Any, list[Stepped]] = defaultdict(list)
         for each in tensors:
             each.check()
@@ -109,14 +114,17 @@ class StepPlan:
         self._device = tensors[0].weight.device
         # Not the gradients: they would stay in memory after `zero_grad`.
         self._kept = [tensor for each in tensors for tensor in each[1:7]]
-        made = (_Part.of(dtypes, own, rule, reads_rate) for dtypes, own in launches.items())
-        self._parts = [part for part in made if part is not None]
+        known = [] if earlier is None else [part.schedule for part in earlier._parts]
+        made = (_Part.of(dtypes, own, rule, reads_rate, known) for dtypes, own in launches.items())
+        self._parts: list[_Part] = [part for part in made if part is not None]
+        self._changed = [each for stepped in tensors for each in (stepped.weight, stepped.copy) if each is not None]
 
     def step_(self, pace: Pace) -> None:
         """Update states, weights and copies in place; gradients stay unchanged."""
         with on_its_device(self._device):
             for part in self._parts:
                 part.launch(*pace)
+        _count_change(self._changed)
 
     def moved(self, addresses: Mapping[int, int]) -> StepPlan | None:
         """The plan for gradients at other addresses, by their old ones; None if the plan must be made anew."""
@@ -128,14 +136,38 @@ class StepPlan:
         return plan
 
 
+class _Schedule(NamedTuple):
+    """What each thread block does, on the host and on the device, and the sizes of tensors that it was made for."""
+
+    sizes: list[Any]
+    host: Tensor
+    there: Tensor
+
+    @classmethod
+    def of(
+        cls, tensors: Sequence[Stepped], divided: Sequence[tuple[int, int]], known: Sequence[_Schedule]
+    ) -> _Schedule | None:
+        """One of those known, if it was made for the same sizes; None if all tensors are empty."""
+        sizes = [
+            WINDOW,
+            *((each.weight.numel(), part, each.is_measured) for each, part in zip(tensors, divided, strict=True)),
+        ]
+        for each in known:
+            if each.sizes == sizes:
+                return each
+        entries = list(_entries(tensors, divided))
+        return cls(sizes, *in_pinned_memory(entries, tensors[0].weight.device)) if entries else None
+
+
 class _Part(NamedTuple):
     """The launch for tensors of the same dtypes, its directory on the host and on the device, and other memory."""
 
     launch: Launch
-    columns: int
+    gradients: list[int]
     host: Tensor
     there: Tensor
     table: Tensor
+    schedule: _Schedule
 
     @classmethod
     def of(
@@ -144,22 +176,21 @@ class _Part(NamedTuple):
         tensors: Sequence[Stepped],
         rule: Rule,
         reads_rate: bool,
+        known: Sequence[_Schedule],
     ) -> _Part | None:
         """The launch; None if all tensors are empty."""
         device = tensors[0].weight.device
         divided = [chunks_of(each.weight) for each in tensors]
+        schedule = _Schedule.of(tensors, divided, known)
+        if schedule is None:
+            return None
         slots = sum(count for each, (_, count) in zip(tensors, divided, strict=True) if each.is_measured)
         table = torch.empty(len(tensors) + slots, 3, dtype=torch.float64, device=device)
         columns, slot = [], len(tensors)  # the first rows of the table are the corrections
         for own, each, division_ in zip(table[: len(tensors)], tensors, divided, strict=True):
             columns.append(_column(each, division_, slot, own))
             slot = columns[-1].end_slot if each.is_measured else slot
-        schedule = list(_schedule(tensors, divided))
-        if not schedule:
-            return None
-        numbers = row_by_row(columns)
-        host, there = in_pinned_memory(numbers + schedule, device)
-        places = there.split([len(numbers), len(schedule)])
+        host, there = in_pinned_memory(row_by_row(columns), device)
         are_aligned = all(is_aligned(c, c.gradient, c.weight, c.momentum, c.square, c.copy) for c in columns)
         gradient_type, weight_type, copy_type = dtypes
         last = (
@@ -169,21 +200,30 @@ class _Part(NamedTuple):
             *((TYPES[gradient_type], TYPES[weight_type]), are_aligned, BLOCK, SLOTS),
             *(None if copy_type is None else TYPES[copy_type], reads_rate, rule.is_random, rule.name),
         )
-        launch = Launch(KERNELS[rule.name], len(schedule), (*places, len(columns), table), last)
-        return cls(launch, len(columns), host, there, table)
+        first = there, schedule.there, len(columns), table
+        launch = Launch(KERNELS[rule.name], len(schedule.there), first, last)
+        return cls(launch, [column.gradient for column in columns], host, there, table, schedule)
 
     def moved(self, addresses: Mapping[int, int]) -> _Part | None:
-        """See `StepPlan.moved`. Only the directory is copied to the device."""
-        old = self.host[: self.columns].tolist()
-        new = [addresses[address] for address in old]
-        if any(address % 16 for address in (*old, *new)):
+        """See `StepPlan.moved`. In an ordinary loop this runs in every step; it copies the directory alone."""
+        new = [addresses[address] for address in self.gradients]
+        if not are_multiples(self.gradients) or not are_multiples(new):
             return None
         host = torch.empty_like(self.host, pin_memory=self.host.is_pinned())
         host.copy_(self.host)
-        host[: self.columns] = torch.tensor(new, dtype=torch.int64, device="cpu")
+        host[: len(new)] = torch.tensor(new, dtype=torch.int64, device="cpu")
         there = host.to(self.there.device, non_blocking=True)
-        places = there.split([len(part) for part in self.launch.first[:2]])
-        return self._replace(host=host, there=there, launch=self.launch.with_first(*places, *self.launch.first[2:]))
+        launch = self.launch.with_first(there, *self.launch.first[1:])
+        return self._replace(gradients=new, host=host, there=there, launch=launch)
+
+
+def _count_change(tensors: list[Tensor]) -> None:
+    """Let a backward pass that needs the values of before raise, as after torch's step."""
+    try:
+        increment_version(tensors)
+    except (TypeError, RuntimeError):  # older versions of torch take one tensor
+        for tensor in tensors:
+            increment_version(tensor)
 
 
 def _column(tensor: Stepped, division_: tuple[int, int], slot: int, own: Tensor) -> StepColumn:
@@ -197,7 +237,7 @@ def _column(tensor: Stepped, division_: tuple[int, int], slot: int, own: Tensor)
     )
 
 
-def _schedule(tensors: Sequence[Stepped], divided: Sequence[tuple[int, int]]) -> Iterator[int]:
+def _entries(tensors: Sequence[Stepped], divided: Sequence[tuple[int, int]]) -> Iterator[int]:
     """What each thread block does. A window of tensors is measured while those of the window before it are stepped."""
     starts, size = [0], 0
     for index, each in enumerate(tensors):

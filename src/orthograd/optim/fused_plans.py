@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 
 from ..engine.compilation import is_capturing
 from ..engine.dense import flattened, is_dense
-from ..engine.projector import Addresses, addresses_of, is_plain
+from ..engine.projector import Addresses, addresses_of, are_plain, dtypes_of
 from ..imports import has_triton
 from ..options import Options
 from ..partition import Segments
@@ -61,9 +61,6 @@ class FusedPlans:
             known = self._made(optimizer, chosen, members, gradients)
         for index, plan in known.plans.items():
             plan.step_(_pace(optimizer, groups[index]))
-        for parameter, gradient in zip(members, gradients, strict=True):
-            if gradient is not None:
-                increment_version(parameter)  # a backward pass that needs the old weight raises, as after torch's step
         if optimizer.defaults["master_weights"]:
             masters = ((p, optimizer.state.get(p, {}).get("master_weight")) for p in members)
             self._masters = [(p, p._version, master) for p, master in masters if master is not None]
@@ -89,11 +86,11 @@ class FusedPlans:
         addresses = addresses_of(gradients, members, [])
         if addresses == last.addresses:
             return last
-        if addresses is None or addresses[1:] != last.addresses[1:] or last.dtypes != _dtypes(gradients):
+        if addresses is None or addresses[1:] != last.addresses[1:] or last.dtypes != dtypes_of(gradients):
             return None
-        moves = dict(zip(last.addresses.gradients, addresses.gradients, strict=True))
-        if [moves[old] for old in last.addresses.gradients] != addresses.gradients or not all(map(is_plain, gradients)):
-            return None  # some shared an address, as empty tensors do
+        moves = last.addresses.moves_to(addresses)
+        if moves is None or not are_plain(gradients):
+            return None
         moved = {index: plan.moved(moves) for index, plan in last.plans.items()}
         if None in moved.values():
             return None
@@ -116,10 +113,11 @@ class FusedPlans:
             tensors = [_stepped(optimizer, p, rule.name, numbers[id(p)], id(p) in options_of) for p in learning]
             copies += [each.gradient for each, p in zip(tensors, learning, strict=True) if each.gradient is not p.grad]
             if tensors:
-                plans[index] = StepPlan(tensors, rule, reads_rate=_is_read(group["lr"]))
+                earlier = self._last and self._last.plans.get(index)
+                plans[index] = StepPlan(tensors, rule, reads_rate=_is_read(group["lr"]), earlier=earlier)
         addresses = None if copies else addresses_of(gradients, members, [])
         settings, states = _settings(optimizer), _state_addresses(optimizer)
-        known = Known(chosen, settings, addresses, _dtypes(gradients), states, plans, copies)
+        known = Known(chosen, settings, addresses, dtypes_of(gradients), states, plans, copies)
         if is_capturing():
             self._captured.append(known)  # the graph reads the memory of a plan at every replay
         else:
@@ -211,7 +209,7 @@ def _serves(
 def _is_served(parameter: Tensor, gradient: Tensor | None, device: torch.device) -> bool:
     if gradient is None:
         return True
-    is_usual = type(parameter) in (Parameter, Tensor) and is_plain(gradient) and gradient.layout is torch.strided
+    is_usual = type(parameter) in (Parameter, Tensor) and are_plain([gradient]) and gradient.layout is torch.strided
     is_known = parameter.dtype in (torch.float32, torch.bfloat16) and gradient.dtype in (torch.float32, torch.bfloat16)
     return is_usual and is_known and is_dense(parameter) and parameter.device == gradient.device == device
 
@@ -242,9 +240,8 @@ def _place(rate: Any) -> tuple[torch.dtype, torch.device] | None:
 
 
 def _state_addresses(optimizer: FusedOptimizer) -> list[int]:
-    values = [value for state in optimizer.state.values() for value in state.values()]
-    return [value.data_ptr() if isinstance(value, Tensor) else 0 for value in values]
-
-
-def _dtypes(gradients: Sequence[Tensor | None]) -> list[torch.dtype]:
-    return [gradient.dtype for gradient in gradients if gradient is not None]
+    values = list(chain.from_iterable(map(dict.values, optimizer.state.values())))
+    try:
+        return list(map(Tensor.data_ptr, values))
+    except TypeError:  # some are numbers
+        return [value.data_ptr() if isinstance(value, Tensor) else 0 for value in values]

@@ -154,12 +154,12 @@ CPU_LOOPS = (
     Loop("ResNet-18", _resnet18, images(64), "batch of 64", "AdamW"),
 )
 CUDA_LOOPS = (
-    Loop("GPT-2 small", LanguageModel, tokens(8, 1024), "8 × 1024 tokens", "AdamW", "bf16"),
-    Loop("ViT-S", VisionTransformer, images(64, (3, 224, 224)), "64 images of 224 × 224", "AdamW", "bf16"),
     Loop("ResNet-50", LargeImages, images(64, (3, 224, 224)), "64 images of 224 × 224", PAPER, "bf16"),
+    Loop("ViT-S", VisionTransformer, images(64, (3, 224, 224)), "64 images of 224 × 224", "AdamW", "bf16"),
+    Loop("GPT-2 small", LanguageModel, tokens(8, 1024), "8 × 1024 tokens", "AdamW", "bf16"),
     Loop("ResNet-18", _resnet18, images(128), "batch of 128", PAPER, "bf16"),
-    Loop("GPT-2 small", LanguageModel, tokens(8, 1024), "8 × 1024 tokens", PAPER, "bf16"),
     Loop("ResNet-50", _resnet50, images(128), "batch of 128", PAPER, "bf16"),
+    Loop("GPT-2 small", LanguageModel, tokens(8, 1024), "8 × 1024 tokens", PAPER, "bf16"),
 )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 from torch.optim import SGD
 
 from ...engine.compilation import is_capturing
@@ -77,8 +76,6 @@ class FusedSGD(SGD):
         if tensors:
             rate = group["lr"] if isinstance(group["lr"], Tensor) else float(group["lr"])
             self._plan_for(tensors, rate).step_((rate, float(group["momentum"]), float(group["weight_decay"])))
-        for each in tensors:
-            increment_version(each.weight)  # its statistics are of the weight before
         return loss
 
     def _measured_in_backward(self, projected: Iterable[Tensor]) -> BackwardStatistics:
@@ -120,7 +117,7 @@ class FusedSGD(SGD):
         if self._last is not None and self._last[0] == key and not is_captured:
             return self._last[1]
         rule = Rule("momentum", renormalize=self._options is None or self._options.renormalize)
-        plan = StepPlan(tensors, rule, reads_rate=reads_rate)
+        plan = StepPlan(tensors, rule, reads_rate=reads_rate, earlier=self._last and self._last[1])
         if is_captured:
             self._captured.append(plan)
         else:
