@@ -16,7 +16,7 @@ from .loop import COMPILED, FUSED, PLAIN_STEP, TRAINING_STEP
 from .step import PAPER
 
 MACHINES = {
-    "NVIDIA H200": ("bench-h200.json", "bench-h200-loop.json"),
+    "NVIDIA H200": ("bench-h200.json", "bench-h200-loop.json", "bench-h200-fused.json"),
     "2 CPU cores": ("bench-cpu.json", "bench-cpu-loop.json"),
 }
 """Records of the optimizer and of training loops; those that are not there are left out."""
@@ -94,6 +94,11 @@ def step_costs(results: Path) -> str:
     return _pivot(results, MACHINES, *whats) + _sources(results, MACHINES, *whats)
 
 
+def fused_costs(results: Path) -> str:
+    """Steps of the fused classes over torch's fused optimizers, beside `attach` in the same run."""
+    return _pivot(results, MACHINES, "fused step") + _sources(results, MACHINES, "fused step")
+
+
 def memory_costs(results: Path) -> str:
     """Memory and host synchronizations of a projection, and its exactness."""
     return _pivot(results, MACHINES, "extra memory", "host synchronizations a step", "|cos(g⊥, w)|", "|‖ĝ‖/‖g‖ − 1|")
@@ -154,8 +159,8 @@ def _pivot(results: Path, machines: Machines, *whats: str) -> str:
 
 def _row_name(claim: Claim) -> str:
     key = claim.key
-    if key.what.startswith("step"):
-        graph = ", in a CUDA graph" if "graph" in key.what else ""
+    if key.what.startswith(("step", "fused step")):
+        graph = ", in a CUDA graph" if "graph" in key.what + key.setting else ""
         return f"{key.model}, {OPTIMIZERS.get(key.optimizer, key.optimizer)}{graph}"
     return str(key)
 

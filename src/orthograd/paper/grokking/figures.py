@@ -32,7 +32,7 @@ MECHANISM = (
 PANELS = {
     "test_accuracy": ("accuracy on test pairs", "generalization"),
     "radial": ("share of the gradient's energy", "gradient along the weights"),
-    "zero_gradient": ("share of training pairs", "gradient exactly zero"),
+    "zero_loss": ("share of training pairs", "loss exactly zero"),
     "logit_norm": ("mean norm of logits", "logits"),
     "confidence": ("mean confidence on test pairs", "confidence"),
 }

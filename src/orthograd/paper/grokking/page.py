@@ -25,7 +25,7 @@ def results_table(records: Records) -> str:
     """A line for each row: how many seeds generalize, when, and how the row ends."""
     header = ["row", "figure", "seeds", "steps", "generalize", "median step", "accuracy, training / test"]
     return markdown_table(
-        [*header, "radial", "zero gradient", "confidence", "ECE ↓"], [_line(each) for each in records.values()]
+        [*header, "radial", "zero loss", "zero gradient", "confidence", "ECE ↓"], [_line(each) for each in records.values()]
     )
 
 
@@ -41,7 +41,7 @@ def _line(record: Record) -> list[str]:
         f"{len(steps)} of {n}",
         f"{median(steps):,.0f} ({min(steps):,}–{max(steps):,})" if steps else "–",
         " / ".join(accuracies),
-        *(_share(record.at(measure)) for measure in ("radial", "zero_gradient")),
+        *(_share(record.at(measure)) for measure in ("radial", "zero_loss", "zero_gradient")),
         *(f"{fmean(record.at(measure)):.2f}" for measure in ("confidence", "ece")),
     ]
 
@@ -96,12 +96,12 @@ def summary(records: Records) -> str:
         + (f" (median step {median(steps):,.0f})" if steps else "")
         for record, steps in zip(shown, after, strict=True)
     ]
-    radial, zero = (_each(shown, measure) for measure in ("radial", "zero_gradient"))
+    radial, zero = (_each(shown, measure) for measure in ("radial", "zero_loss"))
     return (
         f"Test accuracy reaches {GENERALIZES:.0%} with {', '.join(who)}. "
         f"Accuracy on training pairs at the end: {_each(shown, 'train_accuracy')}. "
         f"The share of the last gradient that only rescales the weights is {radial}; "
-        f"training pairs whose gradient is exactly zero, by softmax collapse: {zero}."
+        f"training pairs whose loss has rounded to zero, by softmax collapse: {zero}."
     )
 
 

@@ -129,6 +129,7 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
         document.answer,
         document.loop_costs,
         document.step_costs,
+        document.fused_costs,
         document.memory_costs,
         document.metrics_costs,
         document.training_speeds,
