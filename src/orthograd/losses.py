@@ -3,7 +3,8 @@
     s(x) = x + 1 where x ≥ 0, 1 / (1 − x) below          probability of class i = s(xᵢ) / Σⱼ s(xⱼ)
 
 Softmax in float32 has a loss of exactly zero once the correct logit leads by about 17, and no gradient for that logit.
-s grows linearly, so StableMax does not get there. Half precision is computed in float32, and nothing in float64 but float64 itself.
+s grows linearly, so StableMax does not get there. Half precision is computed in float32, and nothing in float64 but
+float64 itself.
 
 Reference: Prieto, Barsbey, Mediano and Birdal, "Grokking at the Edge of Numerical Stability", ICLR 2025.
 """

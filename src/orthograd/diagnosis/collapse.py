@@ -16,8 +16,8 @@ Count = tuple[Tensor, int]
 class CollapseCounter:
     """Counts samples between two steps of an optimizer, in the outputs of a module and in losses that it is given.
 
-    In float32 a loss rounds to zero once the correct logit leads by about 17. From about 103 on the sample has no gradient
-    at all, and takes no part in training.
+    In float32 a loss rounds to zero once the correct logit leads by about 17. From about 103 on the sample has no
+    gradient at all, and takes no part in training.
     """
 
     def __init__(self, outputs: nn.Module | None, is_recording: Callable[[], bool]) -> None:

@@ -31,8 +31,8 @@ from .step_kernels import StepColumn, adamw_kernel, sgd_kernel
 # Fastest of those tried on an H200 (`benchmarks/fused_step.py`); smaller than where gradients are only projected.
 BLOCK, SMALLEST_CHUNK = 512, 4096
 WINDOW = 1 << 20
-"""Elements that are measured before the first of them are stepped. Two windows of float32 are 17 MB, and the cache of an
-H200 is 50 MB."""
+"""Elements that are measured before the first of them are stepped. Two windows of float32 are 17 MB, and the cache of
+an H200 is 50 MB."""
 KERNELS = {"plain": sgd_kernel, "momentum": sgd_kernel, "nesterov": sgd_kernel, "adamw": adamw_kernel}
 Pace = tuple[float | Tensor, ...]
 """The arguments of a kernel that may differ from step to step, the learning rate first."""

@@ -24,9 +24,8 @@ BANDS = "medians over seeds, bands from the lowest to the highest seed"
 def results_table(records: Records) -> str:
     """A line for each row: how many seeds generalize, when, and how the row ends."""
     header = ["row", "figure", "seeds", "steps", "generalize", "median step", "accuracy, training / test"]
-    return markdown_table(
-        [*header, "radial", "zero loss", "zero gradient", "confidence", "ECE ↓"], [_line(each) for each in records.values()]
-    )
+    header += ["radial", "zero loss", "zero gradient", "confidence", "ECE ↓"]
+    return markdown_table(header, [_line(each) for each in records.values()])
 
 
 def _line(record: Record) -> list[str]:
