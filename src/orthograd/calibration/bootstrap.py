@@ -19,12 +19,13 @@ from torch import Tensor
 
 from . import binned
 from .evaluation import TOP_K
-from .inputs import Form, Scores, Task, checked_bins, problems, refuse_broken, whole_number
+from .inputs import Form, Scores, Task, checked_bins, problems
 from .metrics import PAPER, Interval, checked
 from .predictions import Predictions, Source, of_logits, of_probabilities
 from .reliability import wilson
 from .rows import Rows
 from .sums import MEANS, Sums, from_sums
+from .values import refuse_broken, whole_number
 
 RESAMPLED = (*PAPER, "ece_l2", "ece_debiased", "mce")
 """Metrics that have intervals."""

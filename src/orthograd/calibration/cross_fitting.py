@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from .calibrators.calibrator import Calibrator
-from .inputs import Form, as_tensor, choices, whole_number
+from .inputs import Form, choices
+from .values import as_tensor, whole_number
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from torch import Tensor, distributed
 
 from . import binned, unbinned
 from .fused import predicted
-from .inputs import Form, Scores, Task, checked_bins, problems, refuse_broken
+from .inputs import Form, Scores, Task, checked_bins, problems
 from .metrics import ALL, CLASSWISE, STREAMING, Metrics, MultiLabelMetrics, defined
 from .reliability import ReliabilityCurve
 from .rows import Rows
 from .sums import MEANS, Sums, added, bin_sums, from_sums, sums_of
+from .values import refuse_broken
 
 TOP_K = 5
 

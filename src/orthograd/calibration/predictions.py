@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .inputs import computing_dtype
+from .values import computing_dtype
 
 MANY_CLASSES, PART = 64, 1 << 19
 """From this many classes on, a CPU leaves rows as they are, and takes this many elements at a time."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..inputs import Form, Task, choices, computing_dtype, problems
+from ..inputs import Form, Task, choices, problems
 from ..rows import Block, Rows, two_logits
+from ..values import computing_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Self

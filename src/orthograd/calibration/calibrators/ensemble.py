@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..inputs import callers_level, computing_dtype
 from ..rows import Block
+from ..values import callers_level, computing_dtype
 from . import newton
 from .calibrator import CalibrationWarning, Calibrator, checked_finite
 from .temperature import best_temperature

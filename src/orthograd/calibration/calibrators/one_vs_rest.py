@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from torch.nn.utils.rnn import pad_sequence
 
-from ..inputs import Task, callers_level, checked_bins
+from ..inputs import Task, checked_bins
+from ..values import callers_level
 from . import newton
 from .calibrator import CalibrationWarning, Calibrator
 from .scaling import PRECISION, accurate

@@ -19,8 +19,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..inputs import Task, callers_level
+from ..inputs import Task
 from ..rows import Block
+from ..values import callers_level
 from .calibrator import CalibrationWarning, Calibrator, checked_finite
 from .softmax_regression import OwnInputs, Progress, SharedSlope, SoftmaxRegression
 from .temperature import best_temperature

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inputs import callers_level, checked_logits, computing_dtype
+from ..inputs import checked_logits
 from ..rows import Block
+from ..values import callers_level, computing_dtype
 from .calibrator import CalibrationWarning, Calibrator, refuse_unfit
 
 NEAR = 1e-9
