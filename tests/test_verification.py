@@ -561,3 +561,30 @@ def test_all_of_this_holds_on_a_gpu():
     with pytest.warns(UserWarning, match=NOTHING):  # noqa: PT031
         for _ in range(3):
             backward(model)
+
+
+@pytest.mark.parametrize("model", [nn.LazyLinear(3), nn.Linear(2, 3, device="meta")])
+def test_verify_says_which_parameter_has_no_values_yet(model):
+    handle = orthograd.attach(optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters())
+    with pytest.raises(ValueError, match=r"verify\(\) needs the values of weight: initialize it first"):
+        handle.verify()
+
+
+def test_verify_refuses_shards(tmp_path):
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("this torch has no public FSDP2")
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, init_method=f"file://{tmp_path}/store")
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        model = fsdp.fully_shard(nn.Linear(2, 3), mesh=mesh)
+        with pytest.raises(TypeError, match="is sharded: verify before you shard"):
+            orthograd.attach(optim.SGD(model.parameters(), lr=0.1)).verify()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_verify_knows_channels_last_weights():
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    optimizer = optim.AdamW(model.parameters(), fused=True)
+    assert orthograd.attach(optimizer).verify().is_complete

@@ -142,7 +142,8 @@ class Attachment:
             A row for each parameter, which prints as a table. ``is_complete`` is True if all is as it should be.
 
         Raises:
-            TypeError: if an attribute of the optimizer cannot be copied.
+            TypeError: if an attribute of the optimizer cannot be copied, or a parameter is sharded.
+            ValueError: if a parameter has no values yet, as in a lazy module.
 
         >>> from orthograd import attach
         >>> weight, scale = torch.nn.Parameter(torch.ones(4, 3)), torch.nn.Parameter(torch.ones(1))

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from .attachment import Attachment, Shipped, attachment_of, projector_for
 from .engine.gradients import project_gradients_
 from .engine.projector import Projector
-from .options import Options
+from .options import Options, in_our_words
 from .partition import Partition, Where
 
 
@@ -100,7 +100,8 @@ def orthogonal(base: type[Optimizer], *, where: Where | None = None, **options: 
     >>> OrthoAdamW = orthogonal(torch.optim.AdamW)
     >>> optimizer = OrthoAdamW(torch.nn.Linear(3, 2).parameters(), lr=1e-3)
     """
-    return _orthogonal(_checked_class(base), Options(**options), where)  # type: ignore[arg-type]
+    own = Options(**in_our_words(options, stacklevel=2))
+    return _orthogonal(_checked_class(base), own, where)  # type: ignore[arg-type]
 
 
 def _checked_class(base: Any) -> type[Optimizer]:

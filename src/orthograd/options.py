@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -49,3 +50,13 @@ class Options:
         if not isinstance(choice, Mapping) or not set(choice) <= set(names):
             raise ValueError(f'expected "orthogonal" to be True, False or options among {names}, got {choice!r}')
         return replace(self, **choice)
+
+
+def in_our_words(keywords: dict[str, Any], *, stacklevel: int) -> dict[str, Any]:
+    """The keywords with ``grad_renormalization``, the published name of ``renormalize``, renamed with a warning."""
+    if "grad_renormalization" not in keywords:
+        return keywords
+    if "renormalize" in keywords:
+        raise TypeError("expected renormalize or grad_renormalization, which mean the same, got both")
+    warnings.warn("grad_renormalization is called renormalize here", FutureWarning, stacklevel=stacklevel + 1)
+    return {"renormalize" if name == "grad_renormalization" else name: value for name, value in keywords.items()}

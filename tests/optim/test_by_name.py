@@ -110,6 +110,29 @@ def test_the_published_keyword_works_with_a_hint(choice):
         orthograd.OrthoGrad(parameters((2, 2)), optim.SGD, grad_renormalization=choice, renormalize=False, lr=0.1)
 
 
+def in_everywhere(params, **options):
+    with orthograd.everywhere(**options):
+        return optim.AdamW(params)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        orthograd.optim.OrthoAdamW,
+        orthograd.optim.AdamW,
+        lambda params, **options: orthograd.orthogonal(optim.AdamW, **options)(params),
+        in_everywhere,
+    ],
+)
+def test_the_published_keyword_works_wherever_options_are_keywords(make):
+    with pytest.warns(FutureWarning, match="grad_renormalization is called renormalize here") as caught:
+        optimizer = make(parameters((2, 2)), grad_renormalization=False)
+    assert options_of(optimizer).renormalize is False
+    assert caught[0].filename == __file__
+    with pytest.raises(TypeError, match="got both"):
+        make(parameters((2, 2)), grad_renormalization=True, renormalize=True)
+
+
 # orthograd.optim
 
 

@@ -280,3 +280,67 @@ def test_a_new_plan_for_the_same_sizes_copies_no_new_schedule_to_the_gpu():
     ours[2].grad = None
     optimizer.step()
     assert schedule(optimizer) is not first
+
+
+def test_a_schedule_is_not_lent_to_another_device():
+    step_plan = pytest.importorskip("orthograd.engine.step_plan")
+    here, there = torch.randn(4, 8, device=DEVICE), torch.randn(4, 8, device="meta")
+    first, second = (step_plan.Stepped(each, each, is_projected=True) for each in (here, there))
+    (part,) = step_plan.StepPlan([first], step_plan.Rule("plain"))._parts
+    schedule = step_plan._Schedule.of([second], [step_plan.chunks_of(there)], [part.schedule])
+    assert schedule.there.device == there.device
+
+
+def in_bfloat16(weight):
+    half = weight.grad.flatten().view(torch.bfloat16)[: weight.numel()].view_as(weight)
+    weight.grad.data = half.copy_(torch.randn(half.shape))
+
+
+def negated(weight):
+    weight.grad = torch._neg_view(weight.grad)
+
+
+@pytest.mark.parametrize(("changed", "tolerance"), [(in_bfloat16, 1e-2), (negated, 1e-5)])
+@pytest.mark.parametrize("options", [None, {"engine": "triton"}])
+def test_a_gradient_of_another_dtype_or_sign_at_the_same_address_needs_a_new_plan(options, changed, tolerance):
+    weight = torch.nn.Parameter(torch.randn(4, 8, device=DEVICE))
+    exact = torch.nn.Parameter(weight.detach().clone())
+    reference = usual(SGD, [exact], lr=0.1, options={"engine": "reference"})
+    is_fused = options is None
+    optimizer = SGD([weight], lr=0.1, engine="triton") if is_fused else usual(SGD, [weight], lr=0.1, options=options)
+    weight.grad = torch.randn(4, 8, device=DEVICE)
+    for is_changed in (False, True):
+        if is_changed:
+            changed(weight)
+        exact.grad = weight.grad.resolve_neg().float().clone()
+        optimizer.step(), reference.step()
+    assert_alike([weight], [exact], tolerance=tolerance)
+
+
+def test_a_weight_transposed_in_place_needs_a_new_plan():
+    weight = torch.nn.Parameter(torch.randn(8, 8, device=DEVICE))
+    exact = torch.nn.Parameter(weight.detach().clone())
+    optimizers = fused(SGD, [weight], **MOMENTUM), usual(SGD, [exact], **MOMENTUM)
+    weight.grad = torch.randn(8, 8, device=DEVICE)
+    exact.grad = weight.grad.clone()
+    for step in range(2):
+        if step == 1:
+            weight.data, exact.data = weight.data.t(), exact.data.t()
+        exact.grad.copy_(weight.grad)
+        for each in optimizers:
+            each.step()
+    assert_alike([weight], [exact], tolerance=1e-5)
+
+
+def test_a_backward_pass_with_the_weights_of_before_raises_for_swapped_parameters_too():
+    model = torch.nn.Linear(8, 4).to(DEVICE)
+    optimizer, inputs = fused(SGD, model.parameters(), lr=0.1), torch.randn(3, 8, device=DEVICE, requires_grad=True)
+    model(inputs).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.utils.swap_tensors(model.weight, torch.nn.Parameter(model.weight.data))  # another version counter
+    output = model(inputs).sum()
+    fill(model.parameters(), 1)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.backward()

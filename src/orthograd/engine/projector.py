@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, compress
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -29,28 +30,32 @@ class Addresses(NamedTuple):
     """The key of a memory layout on a CUDA device. Parameters without a gradient have no address and no strides.
 
     ``strides`` holds True for each gradient if all are contiguous. ``sizes`` are those of the weights: after
-    `parameter.data = parameter.data[:n]` the address is the same. ``lengths`` are those of the segments.
+    `parameter.data = parameter.data[:n]` the address is the same. ``orders`` says which weights are contiguous, for a
+    square one may be transposed. ``lengths`` are those of the segments.
     """
 
     gradients: list[int]
     has_gradient: list[bool]
     strides: list[Any]
+    dtypes: list[torch.dtype]
     weights: list[int]
     sizes: list[int]
+    orders: list[bool]
     lengths: list[int]
 
     def moves_to(self, other: Addresses) -> dict[int, int] | None:
-        """The new address of a gradient by its old one; None if an old one is shared, as by empty tensors."""
+        """The new address of a gradient by its old one; None if more changed, or an old one is shared."""
+        if self[1:] != other[1:]:
+            return None
         moves = dict(zip(self.gradients, other.gradients, strict=True))
         is_shared = len(moves) < len(self.gradients) and [moves[old] for old in self.gradients] != other.gradients
         return None if is_shared else moves
 
 
 class Known(NamedTuple):
-    """Addresses of tensors, the dtypes of their gradients, and the plans made for them."""
+    """Addresses of tensors, and the plans made for them."""
 
     addresses: Addresses
-    dtypes: list[torch.dtype]
     plans: list[Plan]
 
 
@@ -104,15 +109,15 @@ class Projector:
         lengths = list(map(len, segments))
         gradients, weights = columns()
         addresses = addresses_of(gradients, weights, lengths)
-        if plans := self._known(addresses) or self._moved(addresses, gradients):
+        if plans := self._known(addresses) or self._moved(addresses):
             self._run(plans)
             return
-        plans = self._project_anew_(pairs := ready())
-        if plans and _is_repeatable(plans, pairs):
+        plans = self._project_anew_(ready())
+        if plans and _is_repeatable(plans):
             gradients, weights = columns()  # ready() may have replaced gradients
             addresses = addresses_of(gradients, weights, lengths)
             if addresses is not None:
-                self._remember(Known(addresses, dtypes_of(gradients), plans))
+                self._remember(Known(addresses, plans))
 
     def _remember(self, known: Known) -> None:
         self._remembered = [*self._remembered[1 - REMEMBERED :], known]
@@ -124,20 +129,18 @@ class Projector:
         """The plans of an earlier step with the same addresses; None if there was none."""
         return next((known.plans for known in reversed(self._remembered) if known.addresses == addresses), None)
 
-    def _moved(self, addresses: Addresses | None, gradients: Sequence[Tensor | None]) -> list[Plan] | None:
+    def _moved(self, addresses: Addresses | None) -> list[Plan] | None:
         """The last plans, updated for gradients that have moved; None if anything else changed."""
         if addresses is None or not self._remembered or is_capturing():
             return None
-        last, dtypes, plans = self._remembered[-1]
-        if last[1:] != addresses[1:] or dtypes != dtypes_of(gradients) or not are_plain(gradients):
-            return None
+        last, plans = self._remembered[-1]
         moves = last.moves_to(addresses)
         if moves is None:
             return None
         moved = [plan for each in plans if (plan := each.moved(moves)) is not None]
         if len(moved) < len(plans):
             return None
-        self._remember(Known(addresses, dtypes, moved))
+        self._remember(Known(addresses, moved))
         return moved
 
     @torch.no_grad()
@@ -234,48 +237,44 @@ def _is_plain_cpu(segments: Sequence[Segment]) -> bool:
     )
 
 
-def _is_repeatable(plans: Sequence[Plan], segments: Sequence[Segment]) -> bool:
+def _is_repeatable(plans: Sequence[Plan]) -> bool:
     """True if the plans can be reused for tensors at the same addresses."""
     # While a graph is captured, plans take effect only at replay. None may be dropped meanwhile either: PyTorch would
     # record an event for freed pinned memory inside the capture, and fail on it later.
-    if is_capturing():
-        return False
-    return are_plain(g for pairs in segments for g, _ in pairs) and all(plan.holds_addresses for plan in plans)
+    return not is_capturing() and all(plan.holds_addresses for plan in plans)
 
 
-def dtypes_of(gradients: Iterable[Tensor | None]) -> list[torch.dtype]:
-    """The dtypes of those that are there."""
-    return [gradient.dtype for gradient in gradients if gradient is not None]
-
-
-def are_plain(gradients: Iterable[Tensor | None]) -> bool:
+def are_plain(tensors: Sequence[Tensor]) -> bool:
     """True if their addresses identify the data: no DTensor, no lazy negation or conjugation. It loops in C."""
-    present = [gradient for gradient in gradients if gradient is not None]
-    is_lazy = chain(map(Tensor.is_complex, present), map(Tensor.is_neg, present))
-    return set(map(type, present)) <= {Tensor} and not any(is_lazy)
+    is_lazy = chain(map(Tensor.is_complex, tensors), map(Tensor.is_neg, tensors))
+    return set(map(type, tensors)) <= {Tensor} and not any(is_lazy)
 
 
 def addresses_of(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:
-    """The key of a memory layout on a CUDA device; None for tensors without an address.
+    """The key of a memory layout on a CUDA device; None if an address does not identify a gradient.
 
     Computed at every step, where it is most of the host's work: so it holds only what can change between steps, and
     loops in C.
     """
     has_gradient = [gradient is not None for gradient in gradients]
-    present = gradients if all(has_gradient) else list(compress(gradients, has_gradient))
+    present: list[Any] = list(compress(gradients, has_gradient))
+    if not are_plain(present):
+        return None
     try:
-        strides: list[Any] = list(map(Tensor.is_contiguous, present))  # type: ignore[arg-type]
+        strides: list[Any] = list(map(Tensor.is_contiguous, present))
         if not all(strides):
-            strides = list(map(Tensor.stride, present))  # type: ignore[arg-type]
+            strides = list(map(Tensor.stride, present))
         return Addresses(
-            list(map(Tensor.data_ptr, present)),  # type: ignore[arg-type]
+            list(map(Tensor.data_ptr, present)),
             has_gradient,
             strides,
+            list(map(attrgetter("dtype"), present)),
             list(map(Tensor.data_ptr, weights)),
             list(map(Tensor.numel, weights)),
+            list(map(Tensor.is_contiguous, weights)),
             lengths,
         )
-    except (RuntimeError, ValueError):  # sparse, sharded and lazy tensors have no address
+    except (RuntimeError, ValueError):  # sparse and lazy tensors have no address
         return None
 
 

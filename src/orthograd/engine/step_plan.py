@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 
 from ..projection import rounding_of
 from .launch import (
@@ -117,14 +116,12 @@ class StepPlan:
         known = [] if earlier is None else [part.schedule for part in earlier._parts]
         made = (_Part.of(dtypes, own, rule, reads_rate, known) for dtypes, own in launches.items())
         self._parts: list[_Part] = [part for part in made if part is not None]
-        self._changed = [each for stepped in tensors for each in (stepped.weight, stepped.copy) if each is not None]
 
     def step_(self, pace: Pace) -> None:
         """Update states, weights and copies in place; gradients stay unchanged."""
         with on_its_device(self._device):
             for part in self._parts:
                 part.launch(*pace)
-        _count_change(self._changed)
 
     def moved(self, addresses: Mapping[int, int]) -> StepPlan | None:
         """The plan for gradients at other addresses, by their old ones; None if the plan must be made anew."""
@@ -148,15 +145,14 @@ class _Schedule(NamedTuple):
         cls, tensors: Sequence[Stepped], divided: Sequence[tuple[int, int]], known: Sequence[_Schedule]
     ) -> _Schedule | None:
         """One of those known, if it was made for the same sizes; None if all tensors are empty."""
-        sizes = [
-            WINDOW,
-            *((each.weight.numel(), part, each.is_measured) for each, part in zip(tensors, divided, strict=True)),
-        ]
+        device = tensors[0].weight.device
+        numbers = ((each.weight.numel(), each.is_measured) for each in tensors)
+        sizes = [device, WINDOW, *zip(numbers, divided, strict=True)]
         for each in known:
             if each.sizes == sizes:
                 return each
         entries = list(_entries(tensors, divided))
-        return cls(sizes, *in_pinned_memory(entries, tensors[0].weight.device)) if entries else None
+        return cls(sizes, *in_pinned_memory(entries, device)) if entries else None
 
 
 class _Part(NamedTuple):
@@ -215,15 +211,6 @@ class _Part(NamedTuple):
         there = host.to(self.there.device, non_blocking=True)
         launch = self.launch.with_first(there, *self.launch.first[1:])
         return self._replace(gradients=new, host=host, there=there, launch=launch)
-
-
-def _count_change(tensors: list[Tensor]) -> None:
-    """Let a backward pass that needs the values of before raise, as after torch's step."""
-    try:
-        increment_version(tensors)
-    except (TypeError, RuntimeError):  # older versions of torch take one tensor
-        for tensor in tensors:
-            increment_version(tensor)
 
 
 def _column(tensor: Stepped, division_: tuple[int, int], slot: int, own: Tensor) -> StepColumn:

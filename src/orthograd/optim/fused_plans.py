@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 
 from ..engine.compilation import is_capturing
 from ..engine.dense import flattened, is_dense
-from ..engine.projector import Addresses, addresses_of, are_plain, dtypes_of
+from ..engine.projector import Addresses, addresses_of, are_plain
 from ..imports import has_triton
 from ..options import Options
 from ..partition import Segments
@@ -34,7 +35,6 @@ class Known(NamedTuple):
     chosen: Chosen
     settings: list[Any]
     addresses: Addresses | None
-    dtypes: list[torch.dtype]
     states: list[int]
     plans: dict[int, StepPlan]
     copies: list[Tensor]
@@ -61,6 +61,7 @@ class FusedPlans:
             known = self._made(optimizer, chosen, members, gradients)
         for index, plan in known.plans.items():
             plan.step_(_pace(optimizer, groups[index]))
+        count_change([p for p, gradient in zip(members, gradients, strict=True) if gradient is not None])
         if optimizer.defaults["master_weights"]:
             masters = ((p, optimizer.state.get(p, {}).get("master_weight")) for p in members)
             self._masters = [(p, p._version, master) for p, master in masters if master is not None]
@@ -86,10 +87,8 @@ class FusedPlans:
         addresses = addresses_of(gradients, members, [])
         if addresses == last.addresses:
             return last
-        if addresses is None or addresses[1:] != last.addresses[1:] or last.dtypes != dtypes_of(gradients):
-            return None
-        moves = last.addresses.moves_to(addresses)
-        if moves is None or not are_plain(gradients):
+        moves = None if addresses is None else last.addresses.moves_to(addresses)
+        if moves is None:
             return None
         moved = {index: plan.moved(moves) for index, plan in last.plans.items()}
         if None in moved.values():
@@ -117,12 +116,21 @@ class FusedPlans:
                 plans[index] = StepPlan(tensors, rule, reads_rate=_is_read(group["lr"]), earlier=earlier)
         addresses = None if copies else addresses_of(gradients, members, [])
         settings, states = _settings(optimizer), _state_addresses(optimizer)
-        known = Known(chosen, settings, addresses, dtypes_of(gradients), states, plans, copies)
+        known = Known(chosen, settings, addresses, states, plans, copies)
         if is_capturing():
             self._captured.append(known)  # the graph reads the memory of a plan at every replay
         else:
             self._last = known
         return known
+
+
+def count_change(tensors: list[Tensor]) -> None:
+    """Let a backward pass that needs the values from before a fused step raise, as after torch's step."""
+    try:
+        increment_version(tensors)
+    except (TypeError, RuntimeError):  # older versions of torch take one tensor
+        for tensor in tensors:
+            increment_version(tensor)
 
 
 def _stepped(optimizer: FusedOptimizer, parameter: Tensor, rule: str, number: int, is_projected: bool) -> Stepped:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import fields
 from functools import wraps
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.optim import Optimizer
 
 from ..attachment import Attachment, attachment_of
 from ..optimizer import _innermost, attach
-from ..options import Options
+from ..options import Options, in_our_words
 from ..partition import Where, checked
 from ..update import is_measuring
 
@@ -72,6 +73,9 @@ def everywhere(*, where: Where | None = None, **options: Any) -> Iterator[list[A
     >>> handles[0].optimizer is optimizer
     True
     """
+    options = in_our_words(options, stacklevel=3)
+    if unknown := sorted(set(options).difference(field.name for field in fields(Options))):
+        raise TypeError(f"everywhere() got an unexpected keyword argument {unknown[0]!r}")
     Options(**options)  # a wrong option raises here, not in the trainer
     scope = Scope(checked(where), options)
     token = _scope.set(scope)

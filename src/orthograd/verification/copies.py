@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from ..engine.sharded import local
+from ..engine.sharded import local, mesh_of
 from ..options import Options
 from ..partition import UNKNOWN, Partition
 from ..projection import as_real
@@ -87,6 +87,7 @@ class Verifier:
 
     def verified(self) -> Verification:
         """A row for each parameter."""
+        self._refuse_unusual()
         with same_random_numbers() as rewind:
             attached = self._attached_trial(rewind)
             rewind()
@@ -96,6 +97,14 @@ class Verifier:
         trials = Trials(attached, plain, by_hand)
         skipped = enumerate(zip(self.parameters, self._names(), self._skipped(), strict=True))
         return Verification(self._row(index, *each, trials) for index, each in skipped)
+
+    def _refuse_unusual(self) -> None:
+        """Raise for parameters of which no copy can be stepped."""
+        for name, parameter in zip(self._names(), self.parameters, strict=True):
+            if is_lazy(parameter) or parameter.is_meta:
+                raise ValueError(f"verify() needs the values of {name}: initialize it first, as by a forward pass")
+            if mesh_of(parameter) is not None:
+                raise TypeError(f"verify() steps whole parameters, and {name} is sharded: verify before you shard")
 
     def _row(self, index: int, parameter: Tensor, name: str, skipped: str | None, trials: Trials) -> Row:
         is_update = skipped is None and self._options(parameter).project == "update"
@@ -227,7 +236,7 @@ class Verifier:
                     reasons.append(None)
                 elif options is None:
                     reasons.append('left alone: its group has "orthogonal": False')
-                elif is_lazy(p) or p.numel() < 2:
+                elif p.numel() < 2:
                     reasons.append("left alone: no orthogonal direction")
                 else:
                     reasons.append("left alone: by where or granularity")

@@ -16,6 +16,7 @@ from torch.optim import SGD
 from ...engine.compilation import is_capturing
 from ...engine.dense import flattened
 from ...imports import has_triton
+from ...optim.fused_plans import count_change
 from ...options import Options
 from ...partition import Partition, Where
 
@@ -76,6 +77,7 @@ class FusedSGD(SGD):
         if tensors:
             rate = group["lr"] if isinstance(group["lr"], Tensor) else float(group["lr"])
             self._plan_for(tensors, rate).step_((rate, float(group["momentum"]), float(group["weight_decay"])))
+        count_change([each.weight for each in tensors])  # its statistics are of the weights before
         return loss
 
     def _measured_in_backward(self, projected: Iterable[Tensor]) -> BackwardStatistics:
