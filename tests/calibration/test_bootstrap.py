@@ -174,3 +174,10 @@ def test_differences_of_multiple_choice_are_paired_whatever_the_numbers_of_choic
 def test_metrics_without_intervals_are_refused_by_name():
     with pytest.raises(ValueError, match=r"expected metrics among top1_accuracy.*got smooth_ece, aurc, without"):
         intervals(*predictions(20), metrics=["ece", "aurc", "smooth_ece"])
+
+
+@pytest.mark.parametrize("options", [{"weights": torch.ones(3)}, {"ignore_index": -100}, {"resample": 10}])
+def test_unknown_options_are_named_before_the_input_is_looked_at(options):
+    (name,) = options
+    with pytest.raises(TypeError, match=rf"expected options among bins, .*, got {name}"):
+        intervals(torch.randn(3, 2), torch.tensor([0, 1, -100]), **options)

@@ -278,6 +278,26 @@ def test_whole_weights_are_repetitions(name):
         assert value == pytest.approx(weighted.as_row()[metric], rel=1e-9, abs=1e-12), metric
 
 
+@pytest.mark.parametrize("options", [{}, {"task": "binary"}, {"task": "multilabel"}, {"classes_dim": 1}])
+def test_weights_where_no_probability_of_a_true_class_is_counted_in_its_bin(options):
+    """Wrong with high confidence: every true class is in the first bin, which is computed as the rest."""
+    logits, labels = torch.tensor([[9.0, -9.0]] * 3), torch.tensor([1, 1, 1])
+    if "task" in options:
+        logits, labels = torch.tensor([9.0, 9.0, 9.0]), torch.tensor([0, 0, 0])
+    if options.get("task") == "multilabel":
+        logits, labels = logits[:, None], labels[:, None]
+    weights = torch.tensor([1.0, 2.0, 0.5])
+    weighted = evaluate(logits, labels, weights=weights[:, None] if logits.shape == (3, 1) else weights, **options)
+    assert weighted.ece_classwise == pytest.approx(evaluate(logits, labels, **options).ece_classwise)
+
+
+def test_a_label_without_weight_has_no_metrics():
+    scores, labels, weights = torch.randn(20, 3), torch.randint(2, (20, 3)), torch.rand(20, 3)
+    weights[:, 1] = 0
+    with pytest.raises(ValueError, match=r"a sum above 0 for every label, got 0 for labels \[1\]"):
+        evaluate(scores, labels, task="multilabel", weights=weights)
+
+
 def test_weighted_metrics_against_scikit_learn():
     logits, labels = predictions(300, 4, dtype=torch.float64)
     weights = torch.rand(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

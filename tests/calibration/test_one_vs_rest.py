@@ -168,6 +168,19 @@ def test_histogram_by_hand() -> None:
     torch.testing.assert_close(fitted.frequency[1], torch.tensor([1 / 3, 1 / 2]).double())
 
 
+def test_no_edge_of_a_histogram_lies_on_samples_that_are_repeated() -> None:
+    """Rounding would decide the bin of all of them."""
+    rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+    labels = (rows + torch.randn(40, 3, generator=torch.Generator().manual_seed(1))).argmax(1)
+    fitted = HistogramBinning().fit(rows.repeat_interleave(12, 0), labels.repeat_interleave(12))
+    for p, upper in zip(rows.softmax(1).T, fitted.upper, strict=True):
+        assert (p[:, None] - upper).abs().min() > 1e-9
+    torch.testing.assert_close(fitted.probabilities(rows + 7.3), fitted.probabilities(rows), rtol=0, atol=1e-12)
+    weighted = HistogramBinning().fit(rows, labels, weights=torch.full((40,), 12))
+    torch.testing.assert_close(weighted.upper, fitted.upper)
+    torch.testing.assert_close(weighted.frequency, fitted.frequency)
+
+
 def test_histogram_of_equal_width_by_hand() -> None:
     """Bins (0, ¼], (¼, ½], (½, ¾], (¾, 1]: ½ is in the second; the third is empty and predicts its center."""
     logits = torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [0.0, 3.0]], dtype=torch.float64)

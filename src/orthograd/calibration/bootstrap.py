@@ -61,14 +61,14 @@ def intervals(
     >>> f"{low:.0f}% to {high:.0f}%"
     '59% to 74%'
     """
-    return bca_intervals([_Samples(logits, labels, task, offsets, "logits")], **options)
+    return _intervals([logits], labels, task, offsets, "logits", options)
 
 
 def intervals_probabilities(
     probabilities: Any, labels: Any, *, task: Task = "multiclass", offsets: Any = None, **options: Any
 ) -> dict[str, Interval]:
     """`intervals` for probabilities (n, classes). The same arguments and result otherwise."""
-    return bca_intervals([_Samples(probabilities, labels, task, offsets, "probabilities")], **options)
+    return _intervals([probabilities], labels, task, offsets, "probabilities", options)
 
 
 def difference_intervals(
@@ -97,8 +97,7 @@ def difference_intervals(
     >>> low < high
     True
     """
-    pair = [_Samples(logits, labels, task, offsets, "logits") for logits in (first_logits, second_logits)]
-    return bca_intervals(pair, **options)
+    return _intervals([first_logits, second_logits], labels, task, offsets, "logits", options)
 
 
 def difference_intervals_probabilities(
@@ -111,9 +110,19 @@ def difference_intervals_probabilities(
     **options: Any,
 ) -> dict[str, Interval]:
     """`difference_intervals` for probabilities (n, classes). The same arguments and result otherwise."""
-    both = (first_probabilities, second_probabilities)
-    pair = [_Samples(values, labels, task, offsets, "probabilities") for values in both]
-    return bca_intervals(pair, **options)
+    both = [first_probabilities, second_probabilities]
+    return _intervals(both, labels, task, offsets, "probabilities", options)
+
+
+OPTIONS = ("bins", "metrics", "resamples", "level", "seed")
+
+
+def _intervals(
+    each: list[Any], labels: Any, task: Task, offsets: Any, name: Scores, options: dict[str, Any]
+) -> dict[str, Interval]:
+    if unknown := sorted(set(options).difference(OPTIONS)):
+        raise TypeError(f"expected options among {', '.join(OPTIONS)}, got {', '.join(unknown)}")
+    return bca_intervals([_Samples(values, labels, task, offsets, name) for values in each], **options)
 
 
 @torch.no_grad()

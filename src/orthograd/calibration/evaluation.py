@@ -131,6 +131,9 @@ class Evaluation:
         empty = [label for label, sums in enumerate(labels) if not _samples(sums)]
         if empty:
             raise ValueError(f"expected a sample of every label, got none of labels {empty} that is not ignored")
+        weightless = [label for label, sums in enumerate(labels) if not float(sums["count"].sum()) > 0]
+        if weightless:
+            raise ValueError(f"expected weights with a sum above 0 for every label, got 0 for labels {weightless}")
         kept: list[list[Kept]] = [[] for _ in labels]
         for part in self._kept:
             kept[part.problem].append(part)

@@ -69,6 +69,7 @@ def _classwise_sums(probabilities: Tensor, labels: Tensor, bins: int, weights: T
         everything, of_class = n, probabilities.sum(1, dtype=torch.float64)
     else:
         everything, of_class = weights.sum(), probabilities.double() @ weights  # type: ignore[assignment]
+        count, hits = count.double(), hits.double()  # integers if no weight was counted
     count[:, 0] += everything - count.sum(1)
     hits[:, 0] += torch.bincount(labels, weights, minlength=classes) - hits.sum(1)
     total[:, 0] += of_class - total.sum(1)

@@ -154,9 +154,11 @@ class HistogramBinning(Calibrator):
             # Up to rounding, the first sample at which this share of the weight is complete.
             complete = until[:, -1:] * numbers / self.bins * (1 - 1e-12)
             last = torch.searchsorted(until, complete).clamp_max_(p.shape[1] - 1)
-        # Halfway to the next sample: with an edge on a sample, rounding would decide its bin.
-        following = (last + 1).clamp_max(p.shape[1] - 1)
-        edges = (ordered.gather(1, last) + ordered.gather(1, following)) / 2
+        # Halfway to the next sample of another value: with an edge on a sample, rounding would decide its bin.
+        value = ordered.gather(1, last)
+        following = torch.searchsorted(ordered, value, right=True)
+        above = ordered.gather(1, following.clamp_max(p.shape[1] - 1))
+        edges = torch.where(following < p.shape[1], (value + above) / 2, 1)
         edges[:, -1] = 1
         return edges
 
