@@ -10,7 +10,9 @@ from scipy.optimize import minimize_scalar
 from sklearn.model_selection import GroupKFold, PredefinedSplit, StratifiedKFold
 from torch.nn import functional
 
+from orthograd import calibration
 from orthograd.calibration import (
+    Calibrator,
     IsotonicCalibration,
     TemperatureScaling,
     VectorScaling,
@@ -129,6 +131,38 @@ def test_the_calibrator_stays_and_its_options_hold():
     assert fitted.probabilities.min() > 0.005
     assert not torch.equal(fitted.fold, cross_fit(given, logits, labels, seed=2).fold)
     assert torch.equal(fitted.logits, cross_fit(given, pandas.DataFrame(logits), labels.numpy(), seed=1).logits)
+
+
+KINDS = [kind for kind in map(vars(calibration).get, calibration.__all__) if isinstance(kind, type)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if issubclass(kind, Calibrator) and kind is not Calibrator])
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [
+        ({"classes_dim": 1}, (40, 3, 2)),
+        ({"classes_dim": -1}, (40, 2, 3)),
+        ({}, (80, 3)),
+        ({"task": "binary"}, (40, 2)),
+        ({"task": "multilabel", "classes_dim": 1}, (40, 2, 2)),
+    ],
+)
+def test_ignored_logits_may_be_nan(kind, options, shape):
+    generator = torch.Generator().manual_seed(2)
+    logits = 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    noisy = logits + torch.randn(shape, generator=generator)
+    labels = (noisy > 0).long() if "task" in options else noisy.argmax(options.get("classes_dim", 1))
+    is_ignored = (torch.arange(labels.numel()) % 3 == 2).view(labels.shape)
+    labels[is_ignored] = -100
+    padded = is_ignored if "task" in options else is_ignored.unsqueeze(options.get("classes_dim", 1)).expand(shape)
+    settings = {"ignore_index": -100, "groups": range(len(logits))}
+    plain = cross_fit(kind(**options), logits, labels, **settings)
+    padding = logits.masked_fill(padded, torch.nan)
+    broken = cross_fit(kind(**options), padding, labels, **settings)
+    assert torch.equal(broken.logits[~padded], plain.logits[~padded])
+    settings |= options | {"calibrator": kind}
+    of_broken, of_plain = (decomposition(z, labels, **settings) for z in (padding, logits))
+    assert of_broken == of_plain
 
 
 def test_choices_with_offsets_come_back_flat():

@@ -270,6 +270,69 @@ def test_columns_of_pandas_that_allow_missing_values_are_numbers(backend):
         evaluate(frame.assign(a=["x", "y"])[["a", "b", "c"]], labels)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_missing_labels_are_named_as_such(library):
+    frames = pytest.importorskip(library)
+    for values, dtype in (([0, None], "Int64"), ([True, None], {"pandas": "boolean", "polars": "Boolean"}[library])):
+        dtype = dtype if library == "pandas" else getattr(frames, dtype)
+        labels = (
+            frames.Series("label", values, dtype=dtype) if library == "polars" else frames.Series(values, dtype=dtype)
+        )
+        with pytest.raises(ValueError, match="expected labels without missing values, got 1 missing"):
+            evaluate(LOGITS[:, 0], labels, task="binary")
+    labels = frames.DataFrame({"a": labels, "b": labels})
+    with pytest.raises(ValueError, match="expected labels without missing values, got 2 missing"):
+        evaluate(LOGITS[:, :2], labels, task="multilabel")
+
+
+def test_columns_of_one_name_are_refused():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(LOGITS.detach().numpy(), columns=["a", "b", "b"])
+    for each in (frame, frame.convert_dtypes()):
+        with pytest.raises(ValueError, match="expected logits with column names that differ, got 'b' twice"):
+            evaluate(each, LABELS)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_labels_and_weights_are_no_columns_of_the_scores(library):
+    frames = pytest.importorskip(library)
+    table = frames.DataFrame({"a": [2.0, 0.0], "b": [0.0, 1.0], "label": [0, 1], "weight": [1.0, 2.0]})
+    refused = r"expected logits without the column of the labels, got it as 'label': select the columns of the classes"
+    for labels in (table["label"], table["label"] * 2):
+        with pytest.raises(ValueError, match=refused):
+            evaluate(table, labels)
+    with pytest.raises(ValueError, match=refused):
+        VectorScaling().fit(table, table["label"])
+    with pytest.raises(ValueError, match="probabilities without the column of the weights, got it as 'weight'"):
+        evaluate_probabilities(table[["a", "b", "weight"]], table["label"], weights=table["weight"])
+    scores = table[["a", "b"]]
+    assert evaluate(scores, table["label"]) == evaluate(torch.tensor([[2.0, 0.0], [0.0, 1.0]]).double(), [0, 1])
+    scores = frames.DataFrame({"a": [2.0, 0.0], "name": [0.0, 1.0]})
+    truth = frames.DataFrame({"a": [0, 1], "name": [1, 1]})  # the labels of a multi-label problem
+    assert evaluate(scores, truth, task="multilabel").samples == 4
+
+
+def test_columns_numbered_by_pandas_are_compared_by_their_values():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({0: [2.0, 0.0], 1: [0.0, 1.0], 2: [0, 1]})
+    with pytest.raises(ValueError, match="logits without the column of the labels, got it as '2'"):
+        evaluate(table, table[2])
+    labels = pandas.DataFrame([0, 1])[0]
+    assert evaluate(table[[0, 1]], labels) == evaluate(table[[0, 1]], [0, 1])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_fitted_calibrators_take_frames(library):
+    frames = pytest.importorskip(library)
+    logits, labels = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(40) % 3
+    frame = frames.DataFrame(dict(zip("abc", logits.numpy().T, strict=True)))
+    scaling = VectorScaling().fit(frame, frames.Series(labels.numpy()))
+    assert scaling(frame).equal(scaling(logits))
+    assert scaling.probabilities(frame).equal(scaling.probabilities(logits))
+    with pytest.raises(TypeError, match=r"tensor in floating point, got list: convert them by torch\.as"):
+        scaling(logits.tolist())
+
+
 def test_the_index_of_a_series_is_ignored():
     pandas = pytest.importorskip("pandas")
     for index in ([0, 1], [1, 0], [7, 8], ["a", "b"]):

@@ -118,6 +118,39 @@ def as_probabilities(kind):
     return (simplex[:, 0], (labels == 0).astype(int), ["--task", kind]) if kind == "binary" else (simplex, labels, [])
 
 
+@pytest.mark.parametrize(("filler", "options"), [(0, ["--probabilities"]), (np.nan, ["--probabilities"]), (np.nan, [])])
+def test_every_calibrator_of_the_page_takes_padding(tmp_path, out, filler, options):
+    maps, truth, form = as_probabilities("maps")
+    scores = maps if options else np.log(np.maximum(maps, 1e-9))
+    scores[:, :, 0] = filler
+    path = saved(tmp_path / "a.npz", scores, truth, "probabilities" if options else "logits")
+    result = run(path, *form, *options, "--resamples", 0, "--out", out, "--page", tmp_path / "a.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "Structured matrix scaling" in page
+    assert "expected finite" not in page
+    assert "for a calibrator" not in page
+
+
+def test_labels_of_a_trainer_for_several_labels_are_in_floating_point(tmp_path, out):
+    scores, labels, options = as_probabilities("multilabel")
+    np.savez(tmp_path / "a.npz", predictions=9 * scores - 4, label_ids=labels.astype("f4"))
+    assert run(tmp_path / "a.npz", *options, "--out", out).exit_code == 0
+    assert read_record(out)["files"][0]["metrics"]["loss"] == pytest.approx(
+        calibration.evaluate(9 * scores - 4, labels, task="multilabel").loss
+    )
+
+
+def test_choices_that_are_ignored_leave_the_intervals_of_the_others(tmp_path, out):
+    logits, labels = (part.numpy() for part in predictions(samples=60))
+    arrays = {"logits": logits.ravel(), "offsets": np.arange(0, 241, 4)}
+    np.savez(tmp_path / "a.npz", **arrays, labels=np.where(np.arange(60) < 9, -100, labels))
+    result = run(tmp_path / "a.npz", "--task", "multiple_choice", "--ignore-index", -100, "--out", out)
+    assert "no intervals" not in result.output
+    expected = calibration.intervals(logits[9:], labels[9:])
+    assert read_record(out)["files"][0]["intervals"]["ece"] == pytest.approx(expected["ece"])
+
+
 @pytest.mark.parametrize(("kind", "what"), [("maps", "row"), ("multilabel", "score"), ("binary", "score")])
 def test_probabilities_of_every_form_given_as_logits_are_told(tmp_path, out, kind, what):
     scores, labels, options = as_probabilities(kind)
@@ -135,6 +168,12 @@ def test_a_malformed_line_is_named_in_one_line(tmp_path, out):
     path = tmp_path / "a.jsonl"
     path.write_text('{"logits": [1, 2], "label": 0}\n{"logits": [1, 2}\n')
     refused(run(path, "--out", out), f'{path}:2: expected a JSON object, got {{"logits": [1, 2}}')
+
+
+def test_a_value_that_cannot_be_used_is_named_by_its_line(tmp_path, out):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"logits": [1.5, 2], "label": 0}\n\n{"logits": [NaN, 2], "label": 0}\n')
+    refused(run(path, "--out", out), f"{path}: expected finite logits, got nan in line 3, class 0")
 
 
 def test_reading_a_large_file_shows_its_progress(tmp_path, out, monkeypatch):

@@ -23,7 +23,7 @@ def out(tmp_path):
         ([[1.0, 0.0], [1.0, 0.0]], [0, 2], "expected labels from 0 to 1, got 2 in row 1"),
         ([[1.0, 0.0], [1.0, 0.0]], [0, -1], "got -1 in row 1"),
         ([[1.0, 0.0], [1.0, 0.0]], [0, 1, 1], "expected a label for each of 2 samples, got 3"),
-        ([[1.0, 0.0], [1.0, 0.0]], [0.0, 1.0], "labels as integers, got torch.float64"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0.0, 0.5], "labels as integers, got 0.5 in row 1 of 'labels'"),
         ([[1.0, 0.0], [1.0, 0.0]], [[0], [1]], "expected labels (n,), got (2, 1)"),
         ([[1, 0], [1, 0]], [0, 1], "logits in floating point, got torch.int64"),
         ([1.0, 0.0], [0, 1], "expected logits (n, classes), got (2,)"),
@@ -69,7 +69,7 @@ def test_rounded_probabilities_are_told_what_to_do(tmp_path, out):
     path = tmp_path / "a.csv"
     path.write_text("0,1,label\n0.5,0.5,0\n0.33,0.66,1\n")
     result = run(path, "--probabilities", "--out", out)
-    refused(result, "a sum of 0.99 in row 1; if they were rounded, store more digits, or divide each row by its sum")
+    refused(result, "a sum of 0.99 in line 3; if they were rounded, store more digits, or divide each row by its sum")
     assert "logits" not in result.stderr
 
 

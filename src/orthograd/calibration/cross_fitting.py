@@ -168,7 +168,30 @@ def out_of_fold(
         fitted = deepcopy(calibrator)
         fitted.form = samples.form
         fitted.fit(rest.logits, rest.labels, ignore_index=ignore_index, weights=rest.weights)
-        yield index, fitted(samples[index].logits)
+        part = samples[index]
+        yield index, fitted(without_padding(part.logits, part.labels, replace(samples.form, ignore_index=ignore_index)))
+
+
+def without_padding(logits: Any, labels: Tensor, form: Form) -> Any:
+    """The logits, with 0 where they are not finite and ignored, since most calibrators refuse such logits.
+
+    >>> logits, labels = torch.tensor([[1.0, 2.0], [torch.nan, 3.0]]), torch.tensor([0, -100])
+    >>> without_padding(logits, labels, Form(ignore_index=-100))
+    tensor([[1., 2.],
+            [0., 3.]])
+    """
+    if form.ignore_index is None or form.task == "multiple_choice":  # a temperature leaves them as they are
+        return logits
+    return logits.masked_fill(ignored_at(labels, form).to(logits.device) & logits.isfinite().logical_not_(), 0)
+
+
+def ignored_at(labels: Tensor, form: Form) -> Tensor:
+    """True at ignored labels, with one class where the scores have several."""
+    assert form.ignore_index is not None
+    is_ignored = labels.long().eq(form.ignore_index)
+    if form.task != "multiclass":
+        return is_ignored
+    return is_ignored.unsqueeze(-1 if form.classes_dim is None else form.classes_dim)
 
 
 def _at(values: Tensor, index: Tensor) -> Tensor:

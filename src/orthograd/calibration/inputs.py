@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from .frames import refuse_column
 from .rows import Rows, place_of, two_logits, two_probabilities
 from .values import as_tensor, callers_level, checked_range, floating, integers, look_like_probabilities, whole_number
 
@@ -78,6 +79,7 @@ def problems(
     if offsets is not None:
         raise ValueError(f"expected no offsets for task {form.task!r}, got some: they are for task 'multiple_choice'")
     scores = _in_form(floating(values, name), form, name)
+    refuse_column(values, name, labels=labels, weights=weights)
     truth, is_kept = _checked_labels(labels, scores, form, name)
     every_weight = None if weights is None else _checked_weights(weights, truth, is_kept, form)
     pair = None if form.task == "multiclass" else two_logits if name == "logits" else two_probabilities

@@ -43,6 +43,20 @@ def forms():
     }
 
 
+def as_probabilities(name, file):
+    """The file with the probabilities of its logits."""
+    probabilities = {
+        "binary": file.scores.sigmoid,
+        "multilabel": file.scores.sigmoid,
+        "multiclass": lambda: file.scores.softmax(1),
+        "maps": lambda: file.scores.softmax(1),
+        "multiple_choice": lambda: torch.cat(
+            [row.softmax(0) for row in file.scores.split(file.offsets.diff().tolist())]
+        ),
+    }[name]
+    return replace(file, scores=probabilities(), is_probabilities=True)
+
+
 @pytest.mark.parametrize("name", forms())
 def test_cross_fitting_leaves_the_loss_that_the_decomposition_finds(name):
     file = forms()[name]
@@ -56,16 +70,7 @@ def test_cross_fitting_leaves_the_loss_that_the_decomposition_finds(name):
 @pytest.mark.parametrize("name", forms())
 def test_probabilities_are_calibrated_as_their_logits_are(name):
     file = forms()[name]
-    probabilities = {
-        "binary": file.scores.sigmoid,
-        "multilabel": file.scores.sigmoid,
-        "multiclass": lambda: file.scores.softmax(1),
-        "maps": lambda: file.scores.softmax(1),
-        "multiple_choice": lambda: torch.cat(
-            [row.softmax(0) for row in file.scores.split(file.offsets.diff().tolist())]
-        ),
-    }[name]
-    twin = replace(file, scores=probabilities(), is_probabilities=True)
+    twin = as_probabilities(name, file)
     losses = [
         column_of("a", cross_fitted(calibration.TemperatureScaling, each), Settings(resamples=0)).metrics.loss
         for each in (file, twin)
@@ -101,6 +106,37 @@ def test_what_cannot_be_calibrated_is_refused():
         logits_of(certain)
 
 
+@pytest.mark.parametrize("name", forms())
+@pytest.mark.parametrize("is_probabilities", [False, True])
+def test_ignored_positions_may_hold_what_no_calibrator_takes(name, is_probabilities):
+    file = forms()[name]
+    labels = file.labels.clone()
+    labels[::5] = 255
+    at = labels == 255
+    if name == "multiple_choice":
+        at = at.repeat_interleave(file.offsets.diff())
+    elif name == "maps":
+        at = at[:, None].expand(file.scores.shape)
+    twin = as_probabilities(name, file) if is_probabilities else file
+    plain = replace(twin, labels=labels, form=replace(file.form, ignore_index=255))
+    kind = calibration.TemperatureScaling if name == "multiple_choice" else calibration.VectorScaling
+    expected = [cross_fitted(kind, plain), calibrated(fitted(kind, plain), plain, plain)]
+    for filler in (0.0, torch.nan):
+        scores = plain.scores.clone()
+        scores[at] = filler
+        broken = replace(plain, scores=scores)
+        found = [cross_fitted(kind, broken), calibrated(fitted(kind, broken), broken, broken)]
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one.scores[~at], other.scores[~at])
+
+
+def test_the_row_of_a_certain_choice_is_that_of_its_sample():
+    scores, offsets = torch.tensor([0.5, 0.5, 0.2, 0.8, 0.0, 1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 2, 4, 6, 9])
+    file = file_of(scores, torch.zeros(4).long(), Form("multiple_choice"), offsets, is_probabilities=True)
+    with pytest.raises(ValueError, match="got 0 in row 2 and 1 more rows"):
+        logits_of(file)
+
+
 def test_confidences_are_those_of_the_softmax():
     file = forms()["maps"]
     confidence, correct = confidences(file)
@@ -132,6 +168,40 @@ def test_ignored_labels_are_no_part_of_an_interval():
     column = column_of("a", ignoring, Settings(resamples=50))
     assert column.metrics.intervals == calibration.intervals(logits[50:], labels[50:], resamples=50)
     assert not column_of("a", forms()["maps"], Settings(resamples=50)).metrics.intervals
+
+
+def test_choices_that_are_ignored_are_no_part_of_an_interval():
+    file = forms()["multiple_choice"]
+    labels = torch.where(torch.arange(200) < 50, -100, file.labels)
+    ignoring = replace(file, labels=labels, form=Form("multiple_choice", None, -100))
+    column = column_of("a", ignoring, Settings(resamples=50))
+    start = int(file.offsets[50])
+    rest = {"task": "multiple_choice", "offsets": file.offsets[50:] - start, "resamples": 50}
+    expected = calibration.intervals(file.scores[start:], file.labels[50:], **rest)
+    assert column.metrics.intervals == expected
+    other = replace(ignoring, path=Path("b.npz"), scores=ignoring.scores / 2)
+    (difference,) = evaluated([ignoring, other], [], Settings(resamples=50)).differences
+    assert difference.intervals == calibration.difference_intervals(
+        other.scores[start:], file.scores[start:], file.labels[50:], **rest
+    )
+
+
+@pytest.mark.parametrize("name", ["binary", "multiclass"])
+def test_a_column_of_labels_has_the_intervals_of_its_samples(name):
+    file = forms()[name]
+    form = Form("binary") if name == "binary" else Form("multiclass", -1)
+    column = replace(file, scores=file.scores[:, None], labels=file.labels[:, None], form=form)
+    plain, twin = (column_of("a", each, Settings(resamples=50)).metrics.intervals for each in (file, column))
+    assert plain == twin
+    assert plain
+
+
+def test_a_fit_on_the_evaluated_samples_is_told_with_nan_padding():
+    file = forms()["maps"]
+    scores = file.scores.masked_fill((file.labels == 255)[:, None], torch.nan)
+    padded = replace(file, scores=scores)
+    results = evaluated([padded], [replace(padded, path=Path("b.npz"))], Settings(resamples=0))
+    assert any("too good" in doubt for doubt in results.doubts)
 
 
 def test_tasks_of_the_harness_are_also_evaluated_together():

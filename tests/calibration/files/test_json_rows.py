@@ -164,5 +164,7 @@ def test_ragged_arrays_need_their_offsets(tmp_path):
     arrays = {"logits": np.array([1.0, 2.0, 1.0, 2.0, 3.0]), "labels": np.array([0, 2])}
     np.savez(tmp_path / "a.npz", **arrays)
     refused(tmp_path / "a.npz", "expected an array 'offsets'", task="multiple_choice")
-    np.savez(tmp_path / "a.npz", **arrays, offsets=np.array([0, 2, 5]))
-    assert read_predictions(tmp_path / "a.npz", task="multiple_choice").offsets.tolist() == [0, 2, 5]
+    for dtype in ("i8", "u8"):  # torch has few operations for unsigned integers
+        np.savez(tmp_path / "a.npz", **arrays, offsets=np.array([0, 2, 5], dtype))
+        offsets = read_predictions(tmp_path / "a.npz", task="multiple_choice").offsets
+        assert (offsets.dtype, offsets.tolist()) == (torch.int64, [0, 2, 5])

@@ -87,6 +87,26 @@ def test_eight_bits_are_too_few(tmp_path):
     refused(tmp_path / "a.safetensors", ["at least half precision in 'logits', got torch.float8_e4m3fn"])
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_whole_labels_in_floating_point_are_integers(tmp_path, suffix):
+    """Trainer.predict of Hugging Face has the labels of a multi-label problem in float32."""
+    path = tmp_path / f"a{suffix}"
+
+    def file(labels, dtype):
+        arrays = {"predictions": torch.zeros(2, 2), "label_ids": torch.tensor(labels, dtype=dtype)}
+        if suffix == ".npz":
+            np.savez(path, **{name: array.numpy() for name, array in arrays.items()})
+        else:
+            save_file(arrays, path)
+        return path
+
+    found = read_predictions(file([[1, 0], [-100, 1]], torch.float32), task="multilabel")
+    assert (found.labels.dtype, found.labels.tolist()) == (torch.int64, [[1, 0], [-100, 1]])
+    refused(file([[1, 0], [0, 0.5]], torch.float32), ["labels as integers, got 0.5 at (1, 1) of 'label_ids'"])
+    refused(file([1, torch.nan], torch.float64), ["labels as integers, got nan in row 1 of 'label_ids'"])
+    refused(file([1, 2050], torch.float16), ["got 2050 in row 1", "torch.float16 cannot hold every integer above 2048"])
+
+
 @pytest.mark.parametrize("dtype", [">f4", "<f8", "f2"])
 def test_arrays_of_any_byte_order_are_read(tmp_path, dtype):
     np.savez(tmp_path / "a.npz", logits=LOGITS.astype(dtype), labels=LABELS.astype(">u2"))
@@ -125,11 +145,11 @@ def test_csv_knows_byte_order_marks_quotes_blank_lines_and_labels_with_a_point(t
         ("0,1,label\n1,,0\n", ["a.csv:2: expected a number in column '1', got ''"]),
         ("0,1,label\n1,2,cat\n", ["a.csv:2: expected a number in column 'label', got 'cat'", "must be those"]),
         ("0,1,label\n1,2,0\n1,2\n", ["a.csv:3: expected 3 cells as in the header, got 2"]),
-        ("0,1,label\n1,2,0.5\n", ["labels as integers, got 0.5 in 'label', row 0"]),
-        ("0,1,label\n1,2,0\n1,2,inf\n", ["got inf in 'label', row 1"]),
-        ("0,1,label\n1,2,nan\n", ["got nan in 'label', row 0"]),
-        ("0,1,label\n1,2,1e300\n", ["labels as integers", "got 1e+300 in 'label', row 0"]),
-        ("0,1,label\n1,2,9223372036854775808\n", ["got 9.22337e+18 in 'label', row 0"]),
+        ("0,1,label\n1,2,0.5\n", ["a.csv:2: expected labels as integers, got 0.5 in 'label'"]),
+        ("0,1,label\n1,2,0\n1,2,inf\n", ["a.csv:3: ", "got inf in 'label'"]),
+        ("0,1,label\n1,2,nan\n", ["a.csv:2: ", "got nan in 'label'"]),
+        ("0,1,label\n1,2,1e300\n", ["labels as integers", "got 1e+300 in 'label': torch.float64 cannot hold every"]),
+        ("0,1,label\n1,2,9223372036854775808\n", ["got 9.22337e+18 in 'label'"]),
         ("0,1,label\n", ["at least one row under the header"]),
         ("", ["expected labels named", "got nothing"]),
         ("1,2,0\n3,4,1\n", ["expected labels named", "got '1', '2', '0'"]),

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..frames import is_frame
 from ..inputs import Form, Task, choices, problems
 from ..rows import Block, Rows, two_logits
-from ..values import computing_dtype
+from ..values import as_tensor, computing_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -84,7 +85,7 @@ class Calibrator(nn.Module):
         return self
 
     def forward(self, logits: Any, offsets: Any = None) -> Any:
-        """Calibrated logits of the same shape and dtype. Raises NotFittedError before ``fit``.
+        """Calibrated logits of the same shape and dtype, a tensor for a frame. Raises NotFittedError before ``fit``.
 
         For multiple choice, a list of tensors for a list, and values (m,) for values with offsets.
         """
@@ -94,6 +95,8 @@ class Calibrator(nn.Module):
             return self._of_choices(*choices(logits, offsets), is_list=offsets is None)
         if offsets is not None:
             raise ValueError(f"expected no offsets for task {self.form.task!r}, got some")
+        if not isinstance(logits, Tensor) and is_frame(logits):
+            logits = as_tensor(logits, "logits")
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             got = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
             remedy = "" if isinstance(logits, Tensor) else ": convert them by torch.as_tensor"

@@ -14,6 +14,7 @@ from torch import Tensor
 from ... import calibration
 from ..calibrators.calibrator import CalibrationWarning, Calibrator
 from ..calibrators.scaling import MatrixScaling, StructuredMatrixScaling
+from ..cross_fitting import ignored_at, without_padding
 from ..inputs import problems
 from .formats import offsets_of
 from .reading import PredictionsFile
@@ -65,7 +66,7 @@ def calibrated(calibrator: Calibrator, file: PredictionsFile, fitted_on: Predict
         raise ValueError(f"expected task {fitted_on.form.task!r} as in {fitted_on.path}, got {file.form.task!r}")
     if file.classes != fitted_on.classes:
         raise ValueError(f"expected {fitted_on.classes} classes as in {fitted_on.path}, got {file.classes}")
-    return _with(file, calibrator(logits_of(file), file.offsets))
+    return _with(file, calibrator(without_padding(logits_of(file), file.labels, file.form), file.offsets))
 
 
 def cross_fitted(kind: type[Calibrator], file: PredictionsFile, *, seed: int = 0, remedy: str = "") -> PredictionsFile:
@@ -99,6 +100,7 @@ def joined(files: Sequence[PredictionsFile]) -> PredictionsFile:
         scores=torch.cat([file.scores for file in files]),
         labels=torch.cat([file.labels for file in files]),
         offsets=offsets_of(counts).to(files[0].labels.device) if counts else None,
+        lines=(),
     )
 
 
@@ -115,14 +117,20 @@ def _with(file: PredictionsFile, logits: Tensor) -> PredictionsFile:
 
 
 def logits_of(file: PredictionsFile) -> Tensor:
-    """The logits, or the logarithm (for binary problems the log-odds) of the probabilities."""
+    """The logits, or the logarithm (for binary problems the log-odds) of the probabilities: of 0.5 where ignored."""
     if not file.is_probabilities:
         return file.scores
     problems(file.scores, file.labels, file.form, name="probabilities", offsets=file.offsets)  # raises for others
     probabilities = file.scores.double()
+    if file.form.ignore_index is not None:
+        is_ignored = ignored_at(file.labels, file.form)
+        counts = 1 if file.offsets is None else file.offsets.diff()
+        probabilities = probabilities.masked_fill(is_ignored.repeat_interleave(counts, 0), 0.5)
     is_binary = file.form.task in ("binary", "multilabel")
     broken = (probabilities <= 0) | (is_binary & (probabilities >= 1))
-    rows = broken.reshape(len(broken), -1).any(1).nonzero()
+    rows = broken.reshape(len(broken), -1).any(1).nonzero()[:, 0]
+    if file.offsets is not None:
+        rows = torch.bucketize(rows, file.offsets[1:], right=True).unique()
     if len(rows):
         limits, got = ("between 0 and 1", "0 or 1") if is_binary else ("above 0", "0")
         raise NoLogitsError(

@@ -25,6 +25,7 @@ from ..metrics import ALL, CONVENTIONS, Interval, Metrics, defined
 from ..predictions import of_logits, of_probabilities
 from ..reliability import ReliabilityCurve
 from .calibrated import NoLogitsError, calibrated, fitted, joined
+from .formats import offsets_of
 from .reading import PredictionsFile
 
 POOLED = "all tasks"
@@ -190,7 +191,8 @@ def are_paired(first: PredictionsFile, second: PredictionsFile) -> bool:
 
 def are_same(first: PredictionsFile, second: PredictionsFile) -> bool:
     """True if two files hold the same predictions."""
-    return torch.equal(first.scores, second.scores) and have_same_labels(first, second)
+    scores = (file.scores.nan_to_num() for file in (first, second))  # padding may be NaN
+    return torch.equal(*scores) and have_same_labels(first, second)
 
 
 def evaluated(files: Sequence[PredictionsFile], held_out: Sequence[PredictionsFile], settings: Settings) -> Results:
@@ -213,7 +215,7 @@ def evaluated(files: Sequence[PredictionsFile], held_out: Sequence[PredictionsFi
                 try:
                     columns.append(_scaled(name, file, temperature, settings))
                 except NoLogitsError as error:
-                    unscaled[name] = str(error)
+                    unscaled[name] = file.in_lines(str(error))
     return Results(columns, list(_differences(columns, settings)), settings, unscaled)
 
 
@@ -234,16 +236,21 @@ def _pooled(files: Sequence[PredictionsFile]) -> Iterator[PredictionsFile]:
 
 @contextmanager
 def naming(file: PredictionsFile) -> Iterator[None]:
-    """Put the path of the file in front of errors about its content."""
+    """Put the path of the file in front of errors about its content, and its lines into them."""
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{file.path}: {error}") from error
+        raise ValueError(f"{file.path}: {file.in_lines(str(error))}") from error
 
 
 def _fitted(held_out: PredictionsFile) -> Temperature:
     with naming(held_out):
-        scaling = fitted(TemperatureScaling, held_out)
+        try:
+            scaling = fitted(TemperatureScaling, held_out)
+        except ValueError:
+            # A fit does not count ignored rows, so its error may name the wrong one.
+            column_of(held_out.name, held_out, Settings(resamples=0))
+            raise
         assert isinstance(scaling, TemperatureScaling)
         return Temperature(held_out, scaling)
 
@@ -256,7 +263,8 @@ def column_of(name: str, file: PredictionsFile, settings: Settings) -> Column:
     metrics = evaluation.compute()
     if settings.resamples and has_independent_samples(file):
         resample = calibration.intervals_probabilities if file.is_probabilities else calibration.intervals
-        metrics = replace(metrics, intervals=resample(*_samples(file), **_options(file, settings)))
+        kept = _kept(file)
+        metrics = replace(metrics, intervals=resample(kept.scores, kept.labels, **_options(kept, settings)))
     return Column(name, file, metrics, evaluation.reliability())
 
 
@@ -266,19 +274,20 @@ def _metrics(file: PredictionsFile) -> tuple[str, ...]:
 
 def has_independent_samples(file: PredictionsFile) -> bool:
     """True if every label is a sample of its own: not for maps, sequences and multi-label problems."""
-    return file.form.task != "multilabel" and file.labels.ndim == 1 and _kept(file) is not None
+    return file.form.task != "multilabel" and file.labels.numel() == len(file.labels)
 
 
-def _kept(file: PredictionsFile) -> Tensor | None:
-    """The labels that are not ignored; None for multiple choice that ignores some."""
-    if file.form.ignore_index is None:
-        return torch.ones_like(file.labels, dtype=torch.bool)
-    return None if file.offsets is not None else file.labels != file.form.ignore_index
-
-
-def _samples(file: PredictionsFile) -> tuple[Tensor, Tensor]:
-    kept = _kept(file)
-    return (file.scores, file.labels) if file.offsets is not None else (file.scores[kept], file.labels[kept])
+def _kept(file: PredictionsFile) -> PredictionsFile:
+    """The independent samples that are not ignored, with labels (n,)."""
+    form, labels = file.form, file.labels.flatten().long()
+    is_kept = torch.ones_like(labels, dtype=torch.bool) if form.ignore_index is None else labels != form.ignore_index
+    own = replace(file, labels=labels[is_kept])
+    if file.offsets is not None:
+        counts = file.offsets.diff()
+        offsets = offsets_of(counts[is_kept].tolist()).to(labels.device)
+        return replace(own, scores=file.scores[is_kept.repeat_interleave(counts)], offsets=offsets)
+    scores = file.scores if form.task == "binary" else form.classes_last(file.scores, file.kind)
+    return replace(own, scores=scores.reshape(len(labels), *scores.shape[file.labels.ndim :])[is_kept])
 
 
 def confidences(file: PredictionsFile) -> tuple[Tensor, Tensor]:
@@ -318,8 +327,8 @@ def _difference(column: Column, first: Column, settings: Settings) -> Difference
         if column.file.is_probabilities
         else calibration.difference_intervals
     )
-    (of_column, labels), (of_first_file, _) = _samples(column.file), _samples(first.file)
-    bounds = resample(of_column, of_first_file, labels, **_options(column.file, settings))
+    kept, kept_first = _kept(column.file), _kept(first.file)
+    bounds = resample(kept.scores, kept_first.scores, kept.labels, **_options(kept, settings))
     return Difference(column, first, values, bounds)
 
 

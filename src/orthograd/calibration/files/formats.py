@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..inputs import Task
+from ..rows import place_of
 from .keys import FIRST, Columns, Keys, UnusableError, is_number, listed
 
 OFFSETS = "offsets"
@@ -27,7 +28,8 @@ Report = Callable[[int], object]
 class Content(NamedTuple):
     """Scores, labels, and a description of where they were in the file; offsets of multiple choice.
 
-    ``task`` is None unless the format states it, and ``name`` a name for the samples, if the file has one.
+    ``task`` is None unless the format states it, ``name`` a name for the samples, if the file has one, and ``lines``
+    the line of each row, if rows have lines.
     """
 
     scores: Tensor
@@ -36,13 +38,15 @@ class Content(NamedTuple):
     offsets: Tensor | None = None
     task: Task | None = None
     name: str | None = None
+    lines: Sequence[int] = ()
 
 
 class Row(NamedTuple):
-    """A row of named values, with its place in the file for errors."""
+    """A row of named values, with its place in the file for errors, and its line if it has one."""
 
     values: dict[str, Any]
     place: str
+    line: int | None = None
 
 
 def offsets_of(counts: Sequence[int]) -> Tensor:
@@ -86,7 +90,7 @@ def npz(path: Path, keys: Keys, _: Report) -> Content:
         scores, labels = keys.arrays_among(file.files)
         offsets = _array_numbers(numpy, file, OFFSETS) if _has_offsets(keys, file.files) else None
         values, truth = (_array_numbers(numpy, file, name) for name in (scores, labels))
-        return Content(values, truth, keys.source(scores, labels), offsets)
+        return Content(values, whole(truth, labels), keys.source(scores, labels), offsets)
 
 
 def safetensors(path: Path, keys: Keys, _: Report) -> Content:
@@ -97,7 +101,7 @@ def safetensors(path: Path, keys: Keys, _: Report) -> Content:
         if values.is_floating_point() and values.element_size() < 2:
             raise UnusableError(f"expected scores of at least half precision in {scores!r}, got {values.dtype}")
         offsets = file.get_tensor(OFFSETS) if _has_offsets(keys, file.keys()) else None
-        return Content(values, file.get_tensor(labels), keys.source(scores, labels), offsets)
+        return Content(values, whole(file.get_tensor(labels), labels), keys.source(scores, labels), offsets)
 
 
 def _has_offsets(keys: Keys, names: Sequence[str]) -> bool:
@@ -134,20 +138,30 @@ def csv_table(path: Path, keys: Keys, report: Report) -> Content:
         rows = csv.reader(reported(file, report))
         names = [name.strip() for name in next(rows, [])]
         _refuse_other_separator(names)
-        lines = ((rows.line_num, row) for row in rows if row)  # skip blank lines
-        beginning = list(islice(lines, FIRST))
+        numbered = _numbered(rows)
+        beginning = list(islice(numbered, FIRST))
         first = dict(zip(names, zip(*(row for _, row in beginning), strict=False), strict=False))
         columns = keys.columns_among(names, lambda: first)
         place = {name: index for index, name in enumerate(names)}
         used = [place[name] for name in (*columns.classes, columns.label)]
         by_name = columns.numbers_of(first.get(columns.label, ("",))[0].strip())
-        numbers = array("d")
-        for line, row in chain(beginning, lines):
+        numbers, lines = array("d"), array("q")
+        for line, row in chain(beginning, numbered):
+            lines.append(line)
             numbers.extend(_cells(row, names, used, line, by_name))
     if not numbers:
         raise UnusableError("expected at least one row under the header, got none")
     table = torch.frombuffer(numbers, dtype=torch.float64).view(-1, len(used))
-    return Content(table[:, :-1], whole(table[:, -1], columns.label), str(columns))
+    return Content(table[:, :-1], whole(table[:, -1], columns.label, lines), str(columns), lines=lines)
+
+
+def _numbered(rows: Any) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a csv reader that are not blank, each with its first line: quoted cells may have several."""
+    line = rows.line_num + 1
+    for row in rows:
+        if row:
+            yield line, row
+        line = rows.line_num + 1
 
 
 def parquet(path: Path, keys: Keys, _: Report) -> Content:
@@ -202,18 +216,23 @@ def _refuse_other_task(keys: Keys, path: Path) -> None:
         raise UnusableError(f"expected a .npz, .safetensors or .jsonl file for task {keys.task!r}, got {path.suffix}")
 
 
-def whole(values: Tensor, name: str) -> Tensor:
-    """Labels read as float64, converted to integers.
+def whole(values: Tensor, name: str, lines: Sequence[int] = ()) -> Tensor:
+    """Labels in floating point, converted to integers; others as they are.
 
     >>> whole(torch.tensor([0.0, 2.0]), "label")
     tensor([0, 2])
     """
-    # Above 2⁵³ float64 cannot hold all integers.
-    broken = ((values != values.round()) | (values.abs() > 2**53)).nonzero()
+    if not values.is_floating_point():
+        return values
+    exact, most = values.double(), 2 / torch.finfo(values.dtype).eps
+    broken = ((exact != exact.round()) | (exact.abs() > most)).nonzero()
     if len(broken):
-        row = int(broken[0])
-        raise UnusableError(f"expected labels as integers, got {float(values[row]):g} in {name!r}, row {row}")
-    return values.long()
+        index = tuple(broken[0].tolist())
+        value = float(exact[index])
+        where, place = (f"in {name!r}", f":{lines[index[0]]}") if lines else (f"{place_of(index)} of {name!r}", "")
+        hint = f": {values.dtype} cannot hold every integer above {most:g}" if abs(value) > most else ""
+        raise UnusableError(f"expected labels as integers, got {value:g} {where}{hint}", place)
+    return exact.long()
 
 
 def _cells(

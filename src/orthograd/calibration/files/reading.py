@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,6 +52,9 @@ class PredictionsFile:
     benchmark: str | None = None
     """The task of lm-evaluation-harness."""
 
+    lines: Sequence[int] = ()
+    """The line of each row in a .csv or .jsonl file of scores."""
+
     @property
     def name(self) -> str:
         """The name of the file, without its directory."""
@@ -67,6 +71,20 @@ class PredictionsFile:
         if self.form.task == "multiple_choice":
             return None
         return 2 if self.form.task == "binary" else self.form.classes_last(self.scores, self.kind).shape[-1]
+
+    def in_lines(self, message: str) -> str:
+        """A message about a row, with its line in the file instead if lines are known.
+
+        >>> file = PredictionsFile(Path("a.csv"), torch.zeros(2, 3), torch.zeros(2), False, "", lines=[2, 4])
+        >>> file.in_lines("expected finite logits, got nan in row 1, class 0")
+        'expected finite logits, got nan in line 4, class 0'
+        """
+
+        def named(match: re.Match[str]) -> str:
+            label = f", label {match[2]}" if match[2] else ""
+            return f"in line {self.lines[int(match[1])]}{label}"
+
+        return re.sub(r"(?:in row |at \()(\d+)(?:, (\d+)\))?", named, message) if self.lines else message
 
     def to(self, device: torch.device) -> PredictionsFile:
         """The file with its tensors on a device."""
@@ -134,9 +152,9 @@ def read_predictions(
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{path}: cannot be read as {path.suffix.lower()}, is it complete? {reason}") from error
     form = form if content.task is None else Form(content.task, None, ignore_index)
-    labels = _signed(content.labels)
+    labels, offsets = _signed(content.labels), None if content.offsets is None else _signed(content.offsets)
     return PredictionsFile(
-        path, content.scores, labels, probabilities, content.source, form, content.offsets, content.name
+        path, content.scores, labels, probabilities, content.source, form, offsets, content.name, content.lines
     )
 
 
@@ -153,8 +171,8 @@ def _refuse_other_format(path: Path) -> None:
     raise ValueError(f"{path}: cannot be read as {suffix}: {shown}; is it {guess}?")
 
 
-def _signed(labels: Tensor) -> Tensor:
-    return labels.long() if labels.dtype in _UNSIGNED else labels  # torch has few operations for unsigned integers
+def _signed(values: Tensor) -> Tensor:
+    return values.long() if values.dtype in _UNSIGNED else values  # torch has few operations for unsigned integers
 
 
 def _reader(path: Path) -> _Reader:

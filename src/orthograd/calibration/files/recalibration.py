@@ -57,7 +57,7 @@ def _recalibration(name: str, column: Column, held_out: PredictionsFile | None, 
             after = calibrated(fitted(kind, held_out), column.file, held_out)
         return Recalibration(name, column_of(name, after, replace(settings, resamples=0)))
     except (ValueError, RuntimeError) as error:
-        return Recalibration(name, None, str(error))
+        return Recalibration(name, None, column.file.in_lines(str(error)))
 
 
 def _loss(recalibration: Recalibration) -> float:

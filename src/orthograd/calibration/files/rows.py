@@ -36,17 +36,18 @@ def json_file(path: Path, keys: Keys, _: Report) -> Content:
 def _parsed(lines: Iterator[str]) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield _object(line, f":{number}")
+            yield _object(line, number)
 
 
-def _object(line: str, place: str) -> Row:
+def _object(line: str, number: int) -> Row:
+    place = f":{number}"
     try:
         values = json.loads(line)
     except (json.JSONDecodeError, RecursionError):
         raise UnusableError(f"expected a JSON object, got {shortened(line.strip())}", place) from None
     if not isinstance(values, dict):
         raise UnusableError(f"expected a JSON object, got {shortened(line.strip())}", place)
-    return Row(values, place)
+    return Row(values, place, number)
 
 
 def _rows_of(data: Any) -> Iterator[Row]:
@@ -87,7 +88,7 @@ def _scored(rows: Iterator[Row], first: Row, keys: Keys) -> Content:
         read = _NamedScores(scores, label, classes)
     else:
         read = _PlainScores(scores, label, keys.task)
-    values, labels, counts = array("d"), array("q"), array("q")
+    values, labels, counts, lines = array("d"), array("q"), array("q"), array("q")
     for row in rows:
         numbers, truth = read(row)
         if counts and keys.task != "multiple_choice" and len(numbers) != counts[0]:
@@ -95,7 +96,9 @@ def _scored(rows: Iterator[Row], first: Row, keys: Keys) -> Content:
         values.extend(numbers)
         labels.extend(truth)
         counts.append(len(numbers))
-    return _shaped(values, labels, counts, source, keys.task)
+        if row.line is not None:
+            lines.append(row.line)
+    return _shaped(values, labels, counts, source, keys.task)._replace(lines=lines)
 
 
 def _shaped(values: array[float], labels: array[int], counts: array[int], source: str, task: Task) -> Content:
