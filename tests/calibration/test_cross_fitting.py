@@ -140,11 +140,16 @@ KINDS = [kind for kind in map(vars(calibration).get, calibration.__all__) if isi
 @pytest.mark.parametrize(
     ("options", "shape"),
     [
-        ({"classes_dim": 1}, (40, 3, 2)),
         ({"classes_dim": -1}, (40, 2, 3)),
-        ({}, (80, 3)),
-        ({"task": "binary"}, (40, 2)),
-        ({"task": "multilabel", "classes_dim": 1}, (40, 2, 2)),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ({"classes_dim": 1}, (40, 3, 2)),
+                ({}, (80, 3)),
+                ({"task": "binary"}, (40, 2)),
+                ({"task": "multilabel", "classes_dim": 1}, (40, 2, 2)),
+            ]
+        ),
     ],
 )
 def test_ignored_logits_may_be_nan(kind, options, shape):
