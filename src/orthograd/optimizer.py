@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import warnings
 from collections.abc import Iterable
 from functools import cache, wraps
 from importlib import import_module
@@ -16,7 +15,7 @@ from torch.optim import Optimizer
 from .attachment import Attachment, Shipped, attachment_of, projector_for
 from .engine.gradients import project_gradients_
 from .engine.projector import Projector
-from .options import Options, in_our_words
+from .options import Options, without_published_names
 from .partition import Partition, Where
 
 
@@ -100,7 +99,7 @@ def orthogonal(base: type[Optimizer], *, where: Where | None = None, **options: 
     >>> OrthoAdamW = orthogonal(torch.optim.AdamW)
     >>> optimizer = OrthoAdamW(torch.nn.Linear(3, 2).parameters(), lr=1e-3)
     """
-    own = Options(**in_our_words(options, stacklevel=2))
+    own = Options(**without_published_names(options, stacklevel=2))
     return _orthogonal(_checked_class(base), own, where)  # type: ignore[arg-type]
 
 
@@ -176,10 +175,8 @@ def OrthoGrad(
     >>> optimizer = OrthoGrad(torch.nn.Linear(3, 2).parameters(), "torch.optim.AdamW", lr=1e-3)
     """
     if grad_renormalization is not None:
-        if not renormalize:
-            raise TypeError("expected renormalize or grad_renormalization, which mean the same, got both")
-        warnings.warn("grad_renormalization is called renormalize here", FutureWarning, stacklevel=2)
-        renormalize = grad_renormalization
+        given = {"grad_renormalization": grad_renormalization, **({} if renormalize else {"renormalize": False})}
+        renormalize = without_published_names(given, stacklevel=2)["renormalize"]
     base = named_class(base_optimizer_cls) if isinstance(base_optimizer_cls, str) else base_optimizer_cls
     options = Options(renormalize, granularity, project, scalars, decoupled_decay, engine)
     optimizer_class: Any = _checked_class(base)

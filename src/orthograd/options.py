@@ -52,7 +52,7 @@ class Options:
         return replace(self, **choice)
 
 
-def in_our_words(keywords: dict[str, Any], *, stacklevel: int) -> dict[str, Any]:
+def without_published_names(keywords: dict[str, Any], *, stacklevel: int) -> dict[str, Any]:
     """The keywords with ``grad_renormalization``, the published name of ``renormalize``, renamed with a warning."""
     if "grad_renormalization" not in keywords:
         return keywords

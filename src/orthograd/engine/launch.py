@@ -164,7 +164,7 @@ class Directories:
         only, and makes one small copy.
         """
         gradients = [addresses[old] for old in self._gradients]
-        if not are_multiples(self._gradients) or not are_multiples(gradients):
+        if not are_multiples_of_16(self._gradients) or not are_multiples_of_16(gradients):
             return None
         there = copy.copy(self)
         there._gradients, there._host = gradients, torch.empty_like(self._host, pin_memory=self._host.is_pinned())
@@ -213,7 +213,7 @@ def is_aligned(column: Any, *addresses: int) -> bool:
     return all(address % 16 == 0 for address in addresses) and (column.chunk % 16 == 0 or column.chunk >= column.length)
 
 
-def are_multiples(addresses: Sequence[int]) -> bool:
+def are_multiples_of_16(addresses: Sequence[int]) -> bool:
     """True if all are multiples of 16. It loops in C."""
     return reduce(or_, addresses, 0) % 16 == 0
 

@@ -16,7 +16,7 @@ from .launch import (
     SLOTS,
     TYPES,
     Launch,
-    are_multiples,
+    are_multiples_of_16,
     division,
     in_pinned_memory,
     is_aligned,
@@ -203,7 +203,7 @@ class _Part(NamedTuple):
     def moved(self, addresses: Mapping[int, int]) -> _Part | None:
         """See `StepPlan.moved`. In an ordinary loop this runs in every step; it copies the directory alone."""
         new = [addresses[address] for address in self.gradients]
-        if not are_multiples(self.gradients) or not are_multiples(new):
+        if not are_multiples_of_16(self.gradients) or not are_multiples_of_16(new):
             return None
         host = torch.empty_like(self.host, pin_memory=self.host.is_pinned())
         host.copy_(self.host)

@@ -11,7 +11,7 @@ import torch
 from torch.optim import Optimizer
 
 from ..attachment import Attachment
-from ..options import Options, in_our_words
+from ..options import Options, without_published_names
 from ..partition import Partition
 
 BASES = {
@@ -60,7 +60,7 @@ OWN = [field.name for field in fields(Options)]
 def taken_from(keywords: dict[str, Any]) -> Options:
     """The options of ⊥Grad among the keywords of a constructor, removed from these."""
     own = {name: keywords.pop(name) for name in (*OWN, "grad_renormalization") if name in keywords}
-    return Options(**in_our_words(own, stacklevel=3))
+    return Options(**without_published_names(own, stacklevel=3))
 
 
 def signature_of(base: type[Optimizer], *more: inspect.Parameter) -> inspect.Signature:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from ..attachment import Attachment, attachment_of
 from ..optimizer import _innermost, attach
-from ..options import Options, in_our_words
+from ..options import Options, without_published_names
 from ..partition import Where, checked
 from ..update import is_measuring
 
@@ -73,7 +73,7 @@ def everywhere(*, where: Where | None = None, **options: Any) -> Iterator[list[A
     >>> handles[0].optimizer is optimizer
     True
     """
-    options = in_our_words(options, stacklevel=3)
+    options = without_published_names(options, stacklevel=3)
     if unknown := sorted(set(options).difference(field.name for field in fields(Options))):
         raise TypeError(f"everywhere() got an unexpected keyword argument {unknown[0]!r}")
     Options(**options)  # a wrong option raises here, not in the trainer

@@ -87,7 +87,7 @@ class Verifier:
 
     def verified(self) -> Verification:
         """A row for each parameter."""
-        self._refuse_unusual()
+        self._refuse_uncopied()
         with same_random_numbers() as rewind:
             attached = self._attached_trial(rewind)
             rewind()
@@ -98,8 +98,8 @@ class Verifier:
         skipped = enumerate(zip(self.parameters, self._names(), self._skipped(), strict=True))
         return Verification(self._row(index, *each, trials) for index, each in skipped)
 
-    def _refuse_unusual(self) -> None:
-        """Raise for parameters of which no copy can be stepped."""
+    def _refuse_uncopied(self) -> None:
+        """Raise for parameters that have no values to copy, or only a part of them here."""
         for name, parameter in zip(self._names(), self.parameters, strict=True):
             if is_lazy(parameter) or parameter.is_meta:
                 raise ValueError(f"verify() needs the values of {name}: initialize it first, as by a forward pass")
