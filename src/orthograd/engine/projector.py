@@ -30,8 +30,8 @@ class Addresses(NamedTuple):
     """The key of a memory layout on a CUDA device. Parameters without a gradient have no address and no strides.
 
     ``strides`` holds True for each gradient if all are contiguous. ``sizes`` are those of the weights: after
-    `parameter.data = parameter.data[:n]` the address is the same. ``are_contiguous`` is of the weights too: a square one
-    may be transposed. ``lengths`` are those of the segments.
+    `parameter.data = parameter.data[:n]` the address is the same. ``are_contiguous`` is of the weights too: a square
+    one may be transposed. ``lengths`` are those of the segments.
     """
 
     gradients: list[int]
