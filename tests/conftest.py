@@ -13,6 +13,12 @@ TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
+@pytest.fixture
+def several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fused steps divide small tensors into several chunks, as they do large ones: the interpreter is slow."""
+    monkeypatch.setattr("orthograd.engine.step_plan.SMALLEST_CHUNK", 512)
+
+
 @pytest.fixture(scope="session")
 def frost(request: pytest.FixtureRequest) -> Iterator[list[Tensor]]:
     """The photographs of frost, in the data folder: fetched once and kept between sessions."""

@@ -10,6 +10,7 @@ import torch
 
 import orthograd
 from orthograd import attach
+from orthograd.attachment import attachment_of
 from orthograd.optim import SGD, AdamW, OrthoSGD
 from tests.optim.steps import (
     ADAMW,
@@ -26,6 +27,7 @@ from tests.optim.steps import (
     usual,
 )
 
+StepColumn = pytest.importorskip("orthograd.engine.step_kernels", exc_type=ImportError).StepColumn
 pytestmark = [
     pytest.mark.filterwarnings("ignore:⊥Grad acts on no parameter"),
     pytest.mark.usefixtures("several_chunks"),
@@ -169,6 +171,42 @@ def test_plans_are_made_once_and_moved_with_the_gradients(monkeypatch):
         optimizer.step()
     if all(parameter.grad.data_ptr() % 16 == 0 for parameter in ours):
         assert len(made) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"where": lambda name, parameter: parameter.ndim > 1}])
+def test_thread_blocks_are_awaited_in_every_step(options):
+    ours = [*parameters(), torch.zeros(0, device=DEVICE, requires_grad=True)]
+    optimizer = fused(SGD, ours, **MOMENTUM, **options)
+    for seed in range(2):
+        fill(ours, seed)
+        optimizer.step()
+    plan = attachment_of(optimizer)._plans._last.plans[0]
+    for part in plan._parts:
+        rows = StepColumn(*part.there.split(len(part.gradients)))
+        counters = torch.cat([rows.measured, rows.is_ready, rows.stepped])
+        assert not counters.any(), "thread blocks would not be awaited the next time"
+
+
+def test_what_goes_past_float32_is_cut_or_left_alone():
+    def momentum(weight, gradient):
+        ours = torch.tensor(weight, device=DEVICE, requires_grad=True)
+        ours.grad = torch.tensor(gradient, device=DEVICE)
+        optimizer = fused(SGD, [ours], lr=0.1, momentum=0.9)
+        optimizer.step()
+        return optimizer.state[ours]["momentum_buffer"].tolist()
+
+    largest = torch.finfo(torch.float32).max
+    assert momentum([1.0, 0.0], [3e38, 3e38]) == pytest.approx([0.0, largest])
+    assert momentum([1e-30, 2e-30], [1e20, 3e19]) == pytest.approx([1e20, 3e19])  # c is 3e49
+
+
+def test_a_gradient_that_goes_from_one_parameter_to_another_steps_the_other():
+    first, second = (torch.zeros(4, device=DEVICE, requires_grad=True) for _ in range(2))
+    gradient, optimizer = torch.ones(4, device=DEVICE), fused(SGD, [first, second], lr=0.1, momentum=0.9)
+    for parameter, other in ((first, second), (second, first)):
+        parameter.grad, other.grad = gradient, None
+        optimizer.step()
+    assert torch.equal(first, second)
 
 
 def test_a_gradient_in_another_memory_order_is_read_anew_each_time():

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from ..attachment import Attachment, attachment_of
 from ..partition import Partition, Where
 from .by_name import signature_of, taken_from
-from .fused_plans import FusedPlans
+from .fused_plans import Corrections, FusedPlans
 
 if TYPE_CHECKING:
     from ..engine.step_plan import Pace
@@ -30,6 +30,8 @@ class FusedOptimizer(Optimizer):
     base: ClassVar[type[Optimizer]]
     made_by: ClassVar[tuple[type[Optimizer]]]
     states: ClassVar[tuple[str, ...]]
+    corrections: Corrections | None = None
+    """Those of gradients that are measured before the step."""
     _removed: FusedAttachment | None = None
 
     def __init__(

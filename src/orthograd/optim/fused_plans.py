@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 Chosen = dict[Options, Segments]
 
 
+class Corrections(Protocol):
+    """Corrections of projections that are computed before the step."""
+
+    def correction_of(self, parameter: Tensor) -> Tensor | None:
+        """Return that of a parameter's gradient as it is now, valid after `join`; None if the step must compute it."""
+
+    def join(self) -> None:
+        """Make the current stream wait for them."""
+
+
 class Known(NamedTuple):
     """Holds what plans were made for, and a plan for each parameter group that has gradients, by its index.
 
@@ -36,6 +46,7 @@ class Known(NamedTuple):
     settings: list[Any]
     addresses: Addresses | None
     states: list[int]
+    corrections: list[Tensor | None]
     plans: dict[int, StepPlan]
     copies: list[Tensor]
 
@@ -54,17 +65,21 @@ class FusedPlans:
         members = [parameter for group in groups for parameter in group["params"]]
         gradients = [parameter.grad for parameter in members]
         self._update_masters(optimizer)
-        known = self._repeated(optimizer, chosen, members, gradients)
+        early = optimizer.corrections
+        corrections = [] if early is None else [early.correction_of(each) for each in members]
+        known = self._repeated(optimizer, chosen, members, gradients, corrections)
         if known is None:
             if not _serves(optimizer, chosen, engine, members, gradients):
                 return False
-            known = self._made(optimizer, chosen, members, gradients)
+            known = self._made(optimizer, chosen, members, gradients, corrections)
+        if early is not None:
+            early.join()
         for index, plan in known.plans.items():
             plan.step_(_pace(optimizer, groups[index]))
-        count_change([p for p, gradient in zip(members, gradients, strict=True) if gradient is not None])
-        if optimizer.defaults["master_weights"]:
-            masters = ((p, optimizer.state.get(p, {}).get("master_weight")) for p in members)
-            self._masters = [(p, p._version, master) for p, master in masters if master is not None]
+        changed = [p for p, gradient in zip(members, gradients, strict=True) if gradient is not None]
+        masters = _masters_of(optimizer, members) if optimizer.defaults["master_weights"] else []
+        _count_change([*changed, *(master for _, master in masters)])
+        self._masters = [(parameter, parameter._version, master) for parameter, master in masters]
         return True
 
     def _update_masters(self, optimizer: FusedOptimizer) -> None:
@@ -76,13 +91,20 @@ class FusedPlans:
                 master.copy_(torch.where(is_same, master, parameter.float()))
 
     def _repeated(
-        self, optimizer: FusedOptimizer, chosen: Chosen, members: list[Tensor], gradients: list[Tensor | None]
+        self,
+        optimizer: FusedOptimizer,
+        chosen: Chosen,
+        members: list[Tensor],
+        gradients: list[Tensor | None],
+        corrections: list[Tensor | None],
     ) -> Known | None:
         """The last plans, updated for gradients that have moved; None if anything else has changed."""
         last = self._last
         if last is None or last.addresses is None or is_capturing() or last.chosen is not chosen:
             return None
         if last.settings != _settings(optimizer) or last.states != _state_addresses(optimizer):
+            return None
+        if list(map(id, last.corrections)) != list(map(id, corrections)):
             return None
         addresses = addresses_of(gradients, members, [])
         if addresses == last.addresses:
@@ -97,26 +119,37 @@ class FusedPlans:
         return self._last
 
     def _made(
-        self, optimizer: FusedOptimizer, chosen: Chosen, members: list[Tensor], gradients: list[Tensor | None]
+        self,
+        optimizer: FusedOptimizer,
+        chosen: Chosen,
+        members: list[Tensor],
+        gradients: list[Tensor | None],
+        corrections: list[Tensor | None],
     ) -> Known:
         from ..engine.step_plan import Rule, StepPlan  # imports Triton, which is slow to import and may be missing
 
         options_of = {id(p): options for options, segments in chosen.items() for each in segments for p in each}
         numbers = {id(p): number for number, p in enumerate(members)}
+        correction_of = {id(p): each for p, each in zip(members, corrections, strict=False)}
         plans: dict[int, StepPlan] = {}
         copies: list[Tensor] = []
         for index, group in enumerate(optimizer.param_groups):
             learning = [p for p in group["params"] if p.grad is not None]
             renormalize = all(options_of[id(p)].renormalize for p in learning if id(p) in options_of)
             rule = Rule(optimizer.rule_of(group) or "", optimizer.defaults["stochastic_rounding"], renormalize)
-            tensors = [_stepped(optimizer, p, rule.name, numbers[id(p)], id(p) in options_of) for p in learning]
+            tensors = [
+                _stepped(optimizer, p, rule.name, numbers[id(p)], id(p) in options_of)._replace(
+                    correction=correction_of.get(id(p))
+                )
+                for p in learning
+            ]
             copies += [each.gradient for each, p in zip(tensors, learning, strict=True) if each.gradient is not p.grad]
             if tensors:
                 earlier = self._last and self._last.plans.get(index)
                 plans[index] = StepPlan(tensors, rule, reads_rate=_is_read(group["lr"]), earlier=earlier)
         addresses = None if copies else addresses_of(gradients, members, [])
         settings, states = _settings(optimizer), _state_addresses(optimizer)
-        known = Known(chosen, settings, addresses, states, plans, copies)
+        known = Known(chosen, settings, addresses, states, corrections, plans, copies)
         if is_capturing():
             self._captured.append(known)  # the graph reads the memory of a plan at every replay
         else:
@@ -124,13 +157,19 @@ class FusedPlans:
         return known
 
 
-def count_change(tensors: list[Tensor]) -> None:
+def _count_change(tensors: list[Tensor]) -> None:
     """Let a backward pass that needs the values from before a fused step raise, as after torch's step."""
     try:
         increment_version(tensors)
     except (TypeError, RuntimeError):  # older versions of torch take one tensor
         for tensor in tensors:
             increment_version(tensor)
+
+
+def _masters_of(optimizer: FusedOptimizer, members: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Each parameter that has a float32 copy, with it."""
+    copies = ((parameter, optimizer.state.get(parameter, {}).get("master_weight")) for parameter in members)
+    return [(parameter, master) for parameter, master in copies if master is not None]
 
 
 def _stepped(optimizer: FusedOptimizer, parameter: Tensor, rule: str, number: int, is_projected: bool) -> Stepped:

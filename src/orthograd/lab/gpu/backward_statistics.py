@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -23,8 +22,9 @@ LARGE = 1 << 15
 
 
 class _Place(NamedTuple):
-    """Buffers to measure a weight, kept as long as graphs may use them: sums by chunk, chunks done, the result."""
+    """A weight and buffers to measure it, which graphs may use later: sums by chunk, chunks done, the result."""
 
+    weight: Tensor
     table: Tensor
     counter: Tensor
     correction: Tensor
@@ -49,14 +49,14 @@ class BackwardStatistics:
     have to read them again. A captured graph has both streams.
     """
 
-    def __init__(self, leaves: Mapping[Tensor, Tensor], *, renormalize: bool) -> None:
-        """Measure each weight's gradient as soon as its leaf has it; the leaf is the weight or its copy."""
+    def __init__(self, weights: Mapping[Tensor, Tensor], *, renormalize: bool) -> None:
+        """Measure each parameter's gradient when it is ready. Its weight is itself or its master weight."""
         self._renormalize = renormalize
         self._stream: torch.cuda.Stream | None = None
         self._places: dict[Tensor, _Place] = {}
         self._seen: dict[Tensor, _Seen] = {}
         self._pending_in_graph: bool | None = None  # True if a graph has what is not joined yet; None: nothing is
-        for weight, leaf in leaves.items():
+        for parameter, weight in weights.items():
             if weight.numel() < LARGE:
                 continue
             if weight.is_cuda and self._stream is None:
@@ -65,15 +65,17 @@ class BackwardStatistics:
                 self._stream = torch.cuda.Stream(weight.device, priority=-1)
             _, count = chunks_of(weight)
             table, correction = torch.zeros(count + 1, 3, dtype=torch.float64, device=weight.device).split([count, 1])
-            self._places[weight] = _Place(table, torch.zeros((), dtype=torch.int64, device=weight.device), correction)
-            leaf.register_post_accumulate_grad_hook(partial(self._measure, weight))
+            counter = torch.zeros((), dtype=torch.int64, device=weight.device)
+            self._places[parameter] = _Place(weight, table, counter, correction)
+            parameter.register_post_accumulate_grad_hook(self._measure)
 
-    def correction_of(self, weight: Tensor, gradient: Tensor) -> Tensor | None:
-        """The correction of a weight's gradient, valid after `join`; None if not measured or changed since."""
-        seen, now = self._seen.get(weight), _Seen.now(gradient, weight)
-        if seen is None or seen.gradient() is not gradient or seen[1:] != now[1:]:
+    def correction_of(self, parameter: Tensor) -> Tensor | None:
+        """The correction of a parameter's gradient, valid after `join`; None if not measured or changed since."""
+        seen, gradient = self._seen.get(parameter), parameter.grad
+        if seen is None or gradient is None or seen.gradient() is not gradient:
             return None
-        return self._places[weight].correction
+        place = self._places[parameter]
+        return place.correction if seen[1:] == _Seen.now(gradient, place.weight)[1:] else None
 
     def join(self) -> None:
         """Make the current stream wait for all measurements."""
@@ -81,17 +83,17 @@ class BackwardStatistics:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         self._pending_in_graph = None
 
-    def _measure(self, weight: Tensor, leaf: Tensor) -> None:
-        gradient = leaf.grad
+    def _measure(self, parameter: Tensor) -> None:
+        gradient, (weight, *places) = parameter.grad, self._places[parameter]
         if gradient is None or not is_eligible(Pair(gradient, weight), rows=False):
             return
         chunk, count = chunks_of(weight)
         how = self._renormalize, rounding_of(gradient.dtype), BLOCK, SLOTS
-        self._seen[weight] = _Seen.now(gradient, weight)
+        self._seen[parameter] = _Seen.now(gradient, weight)
         with self._beside():
             launch(
                 measuring_kernel, (count,),
-                gradient, weight, *self._places[weight], weight.numel(), chunk, *how, num_warps=WARPS,
+                gradient, weight, *places, weight.numel(), chunk, *how, num_warps=WARPS,
             )  # fmt: skip
 
     def _beside(self) -> AbstractContextManager[object]:

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
+from ... import optim
+from ...attachment import attachment_of
 from ...engine.compilation import compiled_ahead
+from ...imports import has_triton
 from ...options import Options
+from ...partition import Where
 from ..data import Dataset
 from ..training.batches import Draws, byte_table, in_one_launch, prepared
 from ..training.config import Config
@@ -27,7 +33,6 @@ from ..training.methods import method_named
 from ..training.steps import one_hot, optimizer_of, rate_of, share_of, start_orthograd, statistics_for
 from ..training.task import Task, initial_model
 from .compilation import forward_and_loss
-from .fused_sgd import FusedSGD
 
 WARM_UP = 3  # steps before a capture, for libraries to initialize
 
@@ -79,13 +84,13 @@ class Slot:
 
     def begin(self, config: Config, task: Task) -> None:
         """Reset the weights to the initial ones of a run, and the optimizer's state to zero."""
-        initial = initial_model(config, task.dataset).state_dict()
-        for name, value in self.model.state_dict().items():
-            value.copy_(initial[name])
-        for state in self.optimizer.state.values():
+        for state in self.optimizer.state.values():  # before the weights, which may be a part of it
             for value in state.values():
                 if isinstance(value, Tensor):
                     value.zero_()
+        initial = initial_model(config, task.dataset).state_dict()
+        for name, value in self.model.state_dict().items():
+            value.copy_(initial[name])
         self.model.train()
 
     def epoch(self, draws: Draws, number: int = 0) -> float:
@@ -143,8 +148,8 @@ class Slot:
             self._half.forget_gradients()
 
     def _step(self) -> None:
-        """Step the optimizer; with bfloat16 copies, take their gradients and update them afterwards."""
-        if self._half is None or isinstance(self.optimizer, FusedSGD):
+        """Step the optimizer; if it does not know the bfloat16 copies, hand over gradients and weights."""
+        if self._half is None or isinstance(self.optimizer, optim.SGD):
             self.optimizer.step()
         else:
             self._half.hand_gradients_over()
@@ -214,17 +219,51 @@ def make_kernels(model: nn.Module, *work: Callable[[], object]) -> None:
 def optimizer_on_gpu(config: Config, model: nn.Module, copies: Mapping[Tensor, Tensor]) -> Optimizer:
     """The optimizer of a config, fused into one pass over memory where possible.
 
-    ``copies`` are weights in lower precision, which only the fused optimizer updates.
+    ``copies`` are weights in bfloat16. The fused optimizer steps them, and the weights of the model are their master
+    weights. Others step the weights of the model.
     """
     method, parameters = method_named(config.method), [*model.parameters()]
     options = None if method.orthogonal is None else Options(**method.orthogonal)
     is_dense = not any(getattr(layer, "sparse", False) for layer in model.modules())
     is_plain = config.optimizer == "sgd" and is_dense and not (method.decayed or method.start or method.limited)
-    if not is_plain or not FusedSGD.serves(parameters, options, config.momentum):
+    is_usual = options is None or (options.granularity, options.project) == ("tensor", "gradient")
+    are_usual = all(parameter.dtype == torch.float32 for parameter in parameters)
+    if not (is_plain and is_usual and are_usual and has_triton()):
         return optimizer_of(config, model)
     where = confined_to(model, method.only) if method.only else None
-    rate, momentum, decay = rate_of(config), config.momentum, config.weight_decay
-    return FusedSGD(parameters, rate, momentum, decay, options=options, where=where, copies=copies)
+    pace = {"lr": rate_of(config), "momentum": config.momentum, "weight_decay": config.weight_decay}
+    return fused_sgd(parameters, copies, options, where, **pace)
+
+
+def fused_sgd(
+    weights: Iterable[Tensor],
+    copies: Mapping[Tensor, Tensor],
+    options: Options | None,
+    where: Where | None = None,
+    **pace: Any,
+) -> optim.SGD:
+    """`orthograd.optim.SGD` with ⊥Grad if there are options; it measures large gradients during the backward pass."""
+    from .backward_statistics import BackwardStatistics  # imports Triton, which is slow to import and may be missing
+
+    weight_of = {copies.get(weight, weight): weight for weight in weights}
+
+    def is_chosen(name: str, parameter: Tensor) -> bool:
+        return where is None or where(name, weight_of[parameter])
+
+    # With master weights the step is fused or fails, also for weights that need none.
+    chosen = dataclasses.asdict(options or Options())
+    optimizer = optim.SGD(weight_of, master_weights=True, where=is_chosen, **chosen, **pace)
+    for weight, copy in copies.items():
+        optimizer.state[copy]["master_weight"] = weight.detach()
+    handle = attachment_of(optimizer)
+    assert handle is not None
+    if options is None:
+        handle.remove()
+        return optimizer
+    segments = chain.from_iterable(handle.partition.segments(optimizer.param_groups).values())
+    projected = {parameter: weight_of[parameter] for parameter in chain.from_iterable(segments)}
+    optimizer.corrections = BackwardStatistics(projected, renormalize=options.renormalize)
+    return optimizer
 
 
 def network_on_gpu(config: Config, data: Dataset) -> nn.Module:
