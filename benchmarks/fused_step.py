@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from orthograd.engine import launch, step_plan
-from orthograd.lab.bench.step import LARGE, NETWORKS, PAPER, bases, fused_bases, llama_1b, parameters
+from orthograd.lab.bench.step import LARGE, NETWORKS, PAPER, RATE, bases, fused_bases, llama_1b, parameters
 from orthograd.lab.gpu.slot import fused_sgd
 from orthograd.lab.networks import resnet18
 from orthograd.optimizer import attach
@@ -34,7 +34,7 @@ def lab_step(*, projects: bool) -> Step:
     for each in weights:
         leaf = copies.get(each, each)
         leaf.grad = torch.randn_like(leaf)
-    return fused_sgd(weights, copies, Options() if projects else None, lr=0.01, momentum=0.9, weight_decay=5e-4).step
+    return fused_sgd(weights, copies, Options() if projects else None, lr=RATE, momentum=0.9, weight_decay=5e-4).step
 
 
 def steps_of(network: str, base: str) -> dict[str, Callable[[], Step]]:
