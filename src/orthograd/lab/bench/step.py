@@ -21,8 +21,8 @@ from ...optimizer import attach, orthogonalize_
 from .claim import Claim, Key, interleaved, ratios
 
 # The paper's optimizer, at a rate that turns the weights, so that no step finds its gradient orthogonal already.
-RATE = 0.0
-"""Gradients are the same in each step. At another rate, weights become parallel to them after some hundred steps, and
+RATE = 1e-9
+"""Gradients are the same in each step. At usual rates weights become parallel to them after some hundred steps, and
 ⊥Grad measures such gradients twice."""
 RECIPE: dict[str, Any] = {"lr": RATE, "momentum": 0.9, "weight_decay": 5e-4}
 PAPER = "SGD, momentum, weight decay"
