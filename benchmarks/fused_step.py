@@ -1,4 +1,4 @@
-"""Microseconds of fused steps on a GPU next to torch's, by the size of thread blocks and of the windows measured first.
+"""Microseconds of fused steps on a GPU next to torch's, by the size of thread blocks and the number of chunks.
 
 `orthograd bench --only fused` measures the sizes that are set; this script tries others.
 """
@@ -85,11 +85,10 @@ def main() -> None:
         steps = steps_of(network, base)
         usual, attached = microseconds(steps["torch"]), microseconds(steps["attach"])
         print(f"{network}, {base}: torch {usual:.1f}, attach {attached / usual:.2f} of it, fused:", flush=True)
-        for block, chunks, window in product([512, 1024], [512, 2048], [1 << 20, 1 << 22, 1 << 24, 1 << 62]):
-            step_plan.BLOCK, launch.MOST_CHUNKS, step_plan.WINDOW = block, chunks, window
+        for block, chunks in product([256, 512, 1024], [512, 2048]):
+            step_plan.BLOCK, launch.MOST_CHUNKS = block, chunks
             ratio = microseconds(steps["fused"]) / usual
-            sizes = f"blocks of {block}, at most {chunks} chunks, windows of 2^{window.bit_length() - 1}"
-            print(f"    {sizes}: {ratio:.2f}", flush=True)
+            print(f"    blocks of {block}, at most {chunks} chunks: {ratio:.2f}", flush=True)
 
 
 if __name__ == "__main__":

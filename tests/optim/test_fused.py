@@ -87,14 +87,6 @@ def test_where_leaves_parameters_to_the_plain_step(kind, settings):
     assert_alike(ours, theirs)
 
 
-@pytest.mark.parametrize("window", [1, 1000])
-def test_tensors_are_measured_in_windows(window, monkeypatch):
-    monkeypatch.setattr("orthograd.engine.step_plan.WINDOW", window)
-    ours, theirs = parameters(), parameters()
-    take((fused(SGD, ours, **MOMENTUM), usual(SGD, theirs, **MOMENTUM)), (ours, theirs), range(2))
-    assert_alike(ours, theirs)
-
-
 @pytest.mark.parametrize(("kind", "settings"), BOTH)
 def test_elsewhere_the_steps_are_those_of_the_class_by_name(kind, settings):
     ours, theirs = parameters(), parameters()

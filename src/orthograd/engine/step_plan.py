@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -29,9 +28,6 @@ from .step_kernels import StepColumn, adamw_kernel, sgd_kernel
 
 # Fastest of those tried on an H200 (`benchmarks/fused_step.py`); smaller than where gradients are only projected.
 BLOCK, SMALLEST_CHUNK = 512, 4096
-WINDOW = 1 << 20
-"""Elements that are measured before the first of them are stepped. Two windows of float32 are 17 MB, and the cache of
-an H200 is 50 MB."""
 KERNELS = {"plain": sgd_kernel, "momentum": sgd_kernel, "nesterov": sgd_kernel, "adamw": adamw_kernel}
 Pace = tuple[float | Tensor, ...]
 """The arguments of a kernel that may differ from step to step, the learning rate first."""
@@ -95,10 +91,10 @@ class StepPlan:
     """A step for some tensors. It holds their addresses: valid while they stay in place; see `moved`.
 
     One launch per dtype of gradients, weights and copies. Gradients and weights are read once to measure them, if they
-    are projected and their corrections unknown, and once more to step. The first read is all that ⊥Grad adds, and may
-    leave them in the cache. A separate ⊥Grad would read them twice and write gradients, and the optimizer would read
-    both again. An ``earlier`` plan for tensors of the same sizes lends what depends on these alone: a CUDA graph then
-    need not copy it to the device in each replay.
+    are projected and their corrections unknown, and once more to step. The first read is all that ⊥Grad adds. A
+    separate ⊥Grad would read them twice and write gradients, and the optimizer would read both again. An ``earlier``
+    plan for tensors of the same sizes lends what depends on these alone: a CUDA graph then need not copy it to the
+    device in each replay.
     """
 
     def __init__(
@@ -147,7 +143,7 @@ class _Schedule(NamedTuple):
         """One of those known, if it was made for the same sizes; None if all tensors are empty."""
         device = tensors[0].weight.device
         numbers = ((each.weight.numel(), each.is_measured) for each in tensors)
-        sizes = [device, WINDOW, *zip(numbers, divided, strict=True)]
+        sizes = [device, *zip(numbers, divided, strict=True)]
         for each in known:
             if each.sizes == sizes:
                 return each
@@ -225,20 +221,11 @@ def _column(tensor: Stepped, division_: tuple[int, int], slot: int, own: Tensor)
 
 
 def _entries(tensors: Sequence[Stepped], divided: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """What each thread block does. A window of tensors is measured while those of the window before it are stepped."""
-    starts, size = [0], 0
-    for index, each in enumerate(tensors):
-        size += each.weight.numel()
-        if size > WINDOW:
-            starts.append(index + 1)
-            size = 0
-    windows = [range(*ends) for ends in pairwise([*starts, len(tensors)])]
-    for window, before in zip([*windows, ()], [(), *windows], strict=True):
-        for index in window:
-            if tensors[index].is_measured:
-                yield from (entry(index, part, is_stepped=False) for part in range(divided[index][1]))
-        for index in before:
-            yield from (entry(index, part, is_stepped=True) for part in range(divided[index][1]))
+    """What each thread block does. Measuring all tensors first is as fast as doing so in parts that fit the cache."""
+    for is_stepped in (False, True):
+        for index, (each, (_, count)) in enumerate(zip(tensors, divided, strict=True)):
+            if is_stepped or each.is_measured:
+                yield from (entry(index, part, is_stepped=is_stepped) for part in range(count))
 
 
 def entry(index: int, part: int, *, is_stepped: bool) -> int:
