@@ -28,6 +28,7 @@ def record_of(name, accuracies, **others):
 FAILS = record_of("adamw", [[0.0, 0.0, 0.01], [0.0, 0.0, 0.0], [0.0, 0.0, 0.02]])
 LEARNS = record_of("ortho_adamw", [[0.0, 0.96, 1.0], [0.0, 0.9, 1.0], [0.0, 1.0, 0.9]])
 BOTH = {"adamw": FAILS, "ortho_adamw": LEARNS}
+AT_CHANCE = {"adamw": [0.001, 0.002, 0.003], "ortho_adamw": [0.003, 0.004, 0.0051]}
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
@@ -81,6 +82,9 @@ def test_verdicts_follow_the_rule_of_the_reproduction():
     assert claim.rows == ["adamw", "ortho_adamw"]
     assert claim.verdict(BOTH) == "reproduced"
     assert claim.verdict({"adamw": LEARNS, "ortho_adamw": FAILS}) == "not reproduced"
+    at_chance = {name: record_of(name, [[0.0, value] for value in ends]) for name, ends in AT_CHANCE.items()}
+    assert claim.estimate(at_chance).is_significant
+    assert claim.verdict(at_chance) == "not reproduced", "a figure cannot show a difference below a point"
     steps = Published("steps", "1", "ortho_adamw", measure="steps", size=200)
     assert steps.estimate(BOTH).value == 200
     assert steps.verdict(BOTH) == "compatible"

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...statistics.table import markdown_table
 from .claim import EPOCH, EPOCH_IMAGES, OVERHEAD, UPDATE_COSINE, Claim, claims_about, read_claims
 from .loop import COMPILED, FUSED, PLAIN_STEP, TRAINING_STEP
-from .step import PAPER
+from .step import PAPER, TORCH_MICROSECONDS
 
 MACHINES = {
     "NVIDIA H200": ("bench-h200.json", "bench-h200-loop.json", "bench-h200-fused.json"),
@@ -95,8 +95,21 @@ def step_costs(results: Path) -> str:
 
 
 def fused_costs(results: Path) -> str:
-    """Steps of the fused classes over torch's fused optimizers, beside `attach` in the same run."""
-    return _pivot(results, MACHINES, "fused step") + _sources(results, MACHINES, "fused step")
+    """Steps of the fused classes over torch's fused optimizers, beside `attach` in the same run, on the GPU."""
+    by_machine = _by_machine(results, MACHINES, "fused step")
+    header = ["", "torch, µs", "`attach`", "fused class", "target"]
+    rows = [
+        [
+            _row_name(claim),
+            f"{claim.others[TORCH_MICROSECONDS]:,.0f}",
+            f"{claim.others['attach']:.2f}",
+            f"**{claim.value:.2f}**" + ("" if claim.holds else " (target missed)"),
+            f"≤ {claim.target:g}",
+        ]
+        for claims in by_machine.values()
+        for claim in claims
+    ]
+    return markdown_table(header, rows) + _sources(results, MACHINES, "fused step") if rows else ""
 
 
 def memory_costs(results: Path) -> str:

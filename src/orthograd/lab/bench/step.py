@@ -74,7 +74,7 @@ def fused_cost(*, rounds: int = 15, networks: list[str] | None = None) -> Iterat
                 seconds = interleaved(replays, rounds=rounds, settle=torch.cuda.synchronize)
                 times = ratios(seconds, "base")
                 key = Key("fused step", model=network, optimizer=base, setting=setting)
-                ratio, alone = times.pop("fused"), {"torch's step, µs": 1e5 * seconds["base"]}
+                ratio, alone = times.pop("fused"), {TORCH_MICROSECONDS: 1e5 * seconds["base"]}
                 yield Claim(key, ratio, FUSED_TARGET[base], {**times, **alone})
 
 
@@ -200,6 +200,7 @@ def llama_1b() -> list[Shape]:
 
 NETWORKS = {"ResNet-18": resnet18, "GPT-2 small": gpt2_small}
 LARGE = "1.2 billion parameters, bf16"
+TORCH_MICROSECONDS = "torch's step, µs"
 
 
 def parameters(shapes: list[Shape], device: torch.device, dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:

@@ -50,8 +50,14 @@ class Published:
         return (mean_estimates(*values) if len(values) == 1 else difference_estimates(*values))[0]
 
     def verdict(self, records: Mapping[str, Record]) -> Verdict:
-        """The verdict by the rule of the reproduction, for a single published seed."""
-        return verdict_on(Claim(self.says, self.size, self.rounding), self.estimate(records))
+        """The verdict by the rule of the reproduction, for a single published seed.
+
+        A difference too small to be read off a figure counts as none.
+        """
+        ours = self.estimate(records)
+        if self.says and abs(ours.value) < self.rounding:
+            return "not reproduced"
+        return verdict_on(Claim(self.says, self.size, self.rounding), ours)
 
 
 def _precision(share: int, low: int, high: int) -> Published:

@@ -52,7 +52,7 @@ def _seeds(record: Record) -> str:
 
 
 def _value(measure: str) -> Callable[[Record], str]:
-    return lambda record: f"{_mean(record, measure):.2f}"
+    return lambda record: f"{100 * _mean(record, measure):.2g}%"
 
 
 def _none(*records: Record) -> bool:
@@ -174,7 +174,7 @@ PREDICTIONS = (
         "13. AdamW, 20,000 steps: no seed, and no gradient for more than half of the training pairs",
         ("adamw_long",),
         lambda record: _none(record) and _mean(record, "zero_gradient") > 0.5,
-        lambda record: f"{_seeds(record)}, {_mean(record, 'zero_gradient'):.2f} without gradient",
+        lambda record: f"{_seeds(record)}, {_value('zero_gradient')(record)} of pairs without gradient",
     ),
 )
 
