@@ -38,7 +38,7 @@ def _interpreted(monkeypatch):
 def layouts(dtype=torch.float32):
     """Scores (outer, inner, classes) in each order of memory, with labels."""
     generator = torch.Generator().manual_seed(0)
-    many, few = (4 * torch.randn(shape, generator=generator).to(dtype) for shape in ((1, 5, 320), (1, 30, 10)))
+    many, few = (4 * torch.randn(shape, generator=generator).to(dtype) for shape in ((1, 3, 320), (1, 30, 10)))
     maps = 4 * torch.randn(2, 7, 5, 4, generator=generator).to(dtype)
     unaligned = 4 * torch.randn(1, 3, 77, generator=generator).to(dtype)
     for scores in (many, few, many[:, :, :60:2], maps.flatten(2).movedim(1, -1), unaligned):
@@ -73,8 +73,8 @@ def test_values_are_those_of_float64_in_every_order_of_memory(dtype):
 @interpreted
 @pytest.mark.usefixtures("_interpreted")
 def test_equal_scores_rank_by_class():
-    scores = torch.randint(3, (1, 12, 300), generator=torch.Generator().manual_seed(0)).float()
-    check(scores, torch.arange(12) * 25)
+    scores = torch.randint(3, (1, 6, 300), generator=torch.Generator().manual_seed(0)).float()
+    check(scores, torch.arange(6) * 50)
     values, before = fused.row_values(torch.zeros(1, 3, 300), torch.tensor([0, 1, 299]), with_variance=False)
     assert before.tolist() == [0, 1, 299]
     assert values[0].tolist() == [1 / 300] * 3  # exactly, so that edges of bins are met
@@ -135,7 +135,7 @@ def test_a_row_does_not_depend_on_its_neighbors():
     ("broken", "place"), [(float("nan"), (0, 3)), (float("inf"), (1, 299)), (float("-inf"), (2, 130))]
 )
 def test_a_logit_that_is_not_finite_is_named(broken, place):
-    logits, labels = torch.randn(4, 300), torch.tensor([3, 1, 2, 5])
+    logits, labels = torch.randn(3, 300), torch.tensor([3, 1, 2])
     logits[place] = broken
     words = rf"expected finite logits, got {broken} in row {place[0]}, class {place[1]}"
     for metrics in (["ece"], ["loss"], ASKED):
@@ -147,7 +147,7 @@ def test_a_logit_that_is_not_finite_is_named(broken, place):
 @pytest.mark.parametrize(
     ("shape", "options", "is_weighted", "ignored"),
     [
-        pytest.param((9, 300), {}, False, None, id="rows"),
+        pytest.param((8, 300), {}, False, None, id="rows"),
         pytest.param((50, 3), {}, False, 2, id="few classes"),
         pytest.param((2, 6, 300), {"classes_dim": -1}, False, -100, id="tokens"),
         pytest.param((3, 5, 4, 6), {"classes_dim": 1}, True, -100, id="maps"),
