@@ -210,6 +210,7 @@ def test_a_run_without_its_predictions_is_named_with_what_to_do(copied):
     assert f"{gone} is missing: the report was made from the records only" in " ".join(done.output.split())
 
 
+@pytest.mark.slow
 def test_modules_are_found_in_the_current_folder_as_by_python_m(tmp_path):
     (tmp_path / "mine.py").write_text("from orthograd.lab.data.dataset import digits as data")
     # An installed script has its own folder, and not the current one, on its path.

@@ -58,6 +58,7 @@ def test_single_rows_and_exported_records(tmp_path):
     assert "AdamW in 0 of 2 seeds" in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_every_row_alone_gives_a_page_with_its_curves(tmp_path, monkeypatch):
     drawn, draw = [], figures._draw
