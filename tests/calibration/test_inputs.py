@@ -187,6 +187,7 @@ def test_unknown_metrics_and_impossible_bins_are_named():
         ([1, 3], r"got 3 in row 1; labels count from 0: subtract 1"),
         ([0, 3], r"got 3 in row 1$"),
         ([1.0, 2.0], r"as integers, got torch\.float32; convert whole numbers, as by \.astype\(int\)"),
+        ([1.0, float("nan")], r"as integers, got torch\.float32 with NaN: drop these samples, or replace NaN by"),
         ([[0, 1, 0], [0, 0, 1]], r"labels \(n,\), got \(2, 3\); of one-hot labels take \.argmax\(1\)"),
     ],
 )

@@ -54,9 +54,14 @@ def integers(values: Any, name: str, *, or_booleans: bool = False) -> Tensor:
     numbers = as_tensor(values, name)
     is_refused = numbers.is_floating_point() or numbers.is_complex()
     if is_refused or (numbers.dtype == torch.bool and not or_booleans):
-        remedy = "; convert whole numbers, as by .astype(int) or .long()" if numbers.is_floating_point() else ""
-        raise TypeError(f"expected {name} as integers, got {numbers.dtype}{remedy}")
+        raise TypeError(f"expected {name} as integers, got {numbers.dtype}{_remedy(numbers)}")
     return numbers
+
+
+def _remedy(numbers: Tensor) -> str:
+    if numbers.is_floating_point() and numbers.isnan().any():  # missing values turn integers of pandas into floats
+        return " with NaN: drop these samples, or replace NaN by an integer and name that one as ignore_index"
+    return "; convert whole numbers, as by .astype(int) or .long()" if numbers.is_floating_point() else ""
 
 
 def whole_number(value: Any, name: str) -> int:
