@@ -1,7 +1,7 @@
 """Claim: twenty seeds side by side take at most 3 times as long as one on a GPU, and 8 times on two CPU cores.
 
-Timed are steps of ⊥AdamW on modular addition, measurements left out, after a few for warm-up. One CPU seed keeps two
-cores busy already, so that twenty cannot be much cheaper there. On an idle machine:
+Timed are steps of ⊥AdamW on modular addition, measurements left out, after a few for warm-up. One seed keeps two CPU
+cores busy already, and its tensors fit their cache, so that twenty cannot be cheaper there. On an idle machine:
 
     python benchmarks/grokking_seeds.py --device cpu --record docs/results/grokking-seeds-cpu.json
 """
@@ -9,7 +9,7 @@ cores busy already, so that twenty cannot be much cheaper there. On an idle mach
 import torch
 from _record import conclude, parser
 
-from orthograd.lab.bench.claim import Claim, Key, interleaved
+from orthograd.lab.bench.claim import SEEDS_COST, Claim, Key, interleaved
 from orthograd.paper.grokking.rows import ROWS
 from orthograd.paper.grokking.training import WARM_UP, Training
 
@@ -24,8 +24,8 @@ def seeds_cost(device, steps, rounds):
     contenders = {str(seeds): lambda of=training: of.advance(steps) for seeds, training in trainings.items()}
     settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     seconds = interleaved(contenders, rounds=rounds, settle=settle)
-    each = {f"{seeds} seeds, ms a step": 1e3 * seconds[str(seeds)] / steps for seeds in trainings}
-    key = Key(f"{SEEDS} seeds relative to one", model="mlp", setting="modular addition, full batch")
+    each = {f"ms a step of {seeds}": 1e3 * seconds[str(seeds)] / steps for seeds in trainings}
+    key = Key(SEEDS_COST, model="MLP", setting="modular addition, full batch")
     yield Claim(key, seconds[str(SEEDS)] / seconds["1"], TARGETS[device.type], each)
 
 
@@ -36,4 +36,4 @@ if __name__ == "__main__":
     options = parsing.parse_args()
     torch.set_num_threads(options.threads)
     chosen = torch.device(options.device)
-    conclude(seeds_cost(chosen, *((100, 5) if chosen.type == "cuda" else (2, 3))), chosen, options.record)
+    conclude(seeds_cost(chosen, *((100, 5) if chosen.type == "cuda" else (3, 5))), chosen, options.record)

@@ -21,6 +21,7 @@ EPOCH, OVERHEAD = "epoch", "⊥Grad's epoch over SGD's"
 CONVOLUTIONS, KERNELS = "convolutions alone in an epoch", "kernels of a step"
 CORRUPTION, EVALUATION = "corruption", "evaluation on CIFAR-10-C"
 UPDATE_COSINE = "|cos(Δ, w)|"
+SEEDS_COST = "20 seeds over one"
 """Subjects of keys that tables and plans look up in records."""
 EPOCH_IMAGES = 5000
 """Images in the measured epoch: a tenth of CIFAR-10."""

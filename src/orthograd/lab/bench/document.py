@@ -11,7 +11,7 @@ from itertools import repeat
 from pathlib import Path
 
 from ...statistics.table import markdown_table
-from .claim import EPOCH, EPOCH_IMAGES, OVERHEAD, UPDATE_COSINE, Claim, claims_about, read_claims
+from .claim import EPOCH, EPOCH_IMAGES, OVERHEAD, SEEDS_COST, UPDATE_COSINE, Claim, claims_about, read_claims
 from .loop import COMPILED, FUSED, PLAIN_STEP, TRAINING_STEP
 from .step import PAPER, TORCH_MICROSECONDS
 
@@ -25,6 +25,7 @@ CALIBRATION = {
     "2 ARM cores": ("calibration-cpu.json",),
     "NVIDIA H200": ("calibration-h200.json",),
 }
+GROKKING = {"NVIDIA H200": ("grokking-seeds-h200.json",), "2 CPU cores": ("grokking-seeds-cpu.json",)}
 TYPICAL = "ResNet-18"
 """The network that sentences quote."""
 OPTIMIZERS = {PAPER: "SGD with momentum", "SGD, neither": "SGD without momentum", "": "SGD with momentum"}
@@ -120,6 +121,11 @@ def memory_costs(results: Path) -> str:
 def metrics_costs(results: Path) -> str:
     """Time of metrics and of temperature scaling; `calibration_costs` has all rows."""
     return _pivot(results, CALIBRATION, "metrics", "metrics of tokens", "metrics of maps", "fitting a temperature")
+
+
+def seeds_costs(results: Path) -> str:
+    """Steps of twenty seeds of grokking over those of one."""
+    return _pivot(results, GROKKING, SEEDS_COST) + _sources(results, GROKKING, SEEDS_COST)
 
 
 def training_speeds(results: Path) -> str:

@@ -104,6 +104,7 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
     ),
     "docs/grokking.md": (
         grokking.grokking_summary,
+        document.seeds_costs,
         grokking.grokking_results,
         grokking.grokking_verdicts,
         grokking.grokking_predictions,
