@@ -7,12 +7,36 @@ import importlib.util
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
+from types import FunctionType, ModuleType
+from typing import Any
 
 import pytest
 import torch
 
+
+def patch_the_language_once_a_launch() -> None:
+    """Triton's interpreter patches its language again in every call inside a kernel, which takes half of its time."""
+    from triton import language
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang
+
+    @cache
+    def used_by(function: FunctionType) -> list[ModuleType]:
+        return [value for value in function.__globals__.values() if value is language or value is language.core]
+
+    def patch_where_needed(function: FunctionType) -> Any:
+        is_done = not any(language.core.is_builtin(module.program_id) for module in used_by(function))
+        return interpreter._LangPatchScope() if is_done else patch(function)
+
+    interpreter._patch_lang = patch_where_needed
+
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # the kernels run on the CPU then, slowly; read when triton is imported
+    if importlib.util.find_spec("triton"):
+        patch_the_language_once_a_launch()
 
 # What a script starts in the background ignores Ctrl-C, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
