@@ -1,6 +1,6 @@
-"""Run the tests of files that speak of CUDA, side by side in several processes, where pytest-xdist is not installed.
+"""Run the tests of files that speak of CUDA in several processes: PYTHONPATH=src python3 -m tests.cuda
 
-PYTHONPATH=src python3 -m tests.cuda --processes 12
+For machines with a GPU that lack pytest-xdist. Files that cannot be imported there are named.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ ROOT = Path(__file__).parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--override-ini", "addopts="]
 
 
-def test_files() -> list[str]:
+def cuda_files() -> list[str]:
     """The files that speak of CUDA."""
     paths = (ROOT / "tests").rglob("test_*.py")
     return sorted(str(path.relative_to(ROOT)) for path in paths if "cuda" in path.read_text(encoding="utf-8"))
 
 
-def tests_of(files: list[str]) -> list[str]:
-    """The names of all tests in these files; those of files that cannot be imported here are missing."""
+def tests_of(files: list[str]) -> tuple[list[str], list[str]]:
+    """The names of all tests in these files, and a line for each file that cannot be imported."""
     command = [*PYTEST, "--collect-only", "--continue-on-collection-errors", *files]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    return [line for line in listed.splitlines() if "::" in line and not line.startswith("ERROR")]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    errors = [line for line in listed if line.startswith("ERROR ")]
+    return [line for line in listed if "::" in line and line not in errors], errors
 
 
 def run(names: list[str], processes: int) -> int:
@@ -47,10 +48,10 @@ def run(names: list[str], processes: int) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=12)
     parser.add_argument("files", nargs="*", help="other files than those that speak of CUDA")
     options = parser.parse_args()
-    chosen = tests_of(options.files or test_files())
-    print(f"{len(chosen)} tests in {options.processes} processes", flush=True)
-    sys.exit(run(chosen, options.processes) > 0)
+    names, errors = tests_of(options.files or cuda_files())
+    print(*errors, f"{len(names)} tests in {options.processes} processes", sep="\n", flush=True)
+    sys.exit(run(names, options.processes) > 0 or bool(errors))
