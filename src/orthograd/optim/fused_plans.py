@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -21,7 +22,6 @@ from ..partition import Segments
 
 if TYPE_CHECKING:
     from ..engine.step_plan import Pace, Stepped, StepPlan
-    from .fused import FusedOptimizer
 
 Chosen = dict[Options, Segments]
 
@@ -34,6 +34,22 @@ class Corrections(Protocol):
 
     def join(self) -> None:
         """Make the current stream wait for them."""
+
+
+class Fused(Protocol):
+    """An optimizer with a fused step, as far as plans know it: `FusedOptimizer`."""
+
+    param_groups: list[dict[str, Any]]
+    state: defaultdict[Tensor, Any]
+    defaults: dict[str, Any]
+    states: ClassVar[tuple[str, ...]]
+    corrections: Corrections | None
+
+    def rule_of(self, group: dict[str, Any]) -> str | None:
+        """See `FusedOptimizer.rule_of`."""
+
+    def pace_of(self, group: dict[str, Any]) -> Pace:
+        """See `FusedOptimizer.pace_of`."""
 
 
 class Known(NamedTuple):
@@ -59,7 +75,7 @@ class FusedPlans:
         self._captured: list[Known] = []
         self._masters: list[tuple[Tensor, int, Tensor]] = []  # parameter, its version after the step, its copy
 
-    def step_(self, optimizer: FusedOptimizer, chosen: Chosen, engine: str) -> bool:
+    def step_(self, optimizer: Fused, chosen: Chosen, engine: str) -> bool:
         """Take a step; return False, with nothing done, if the kernels do not serve these tensors or settings."""
         groups = optimizer.param_groups
         members = [parameter for group in groups for parameter in group["params"]]
@@ -82,7 +98,7 @@ class FusedPlans:
         self._masters = [(parameter, parameter._version, master) for parameter, master in masters]
         return True
 
-    def _update_masters(self, optimizer: FusedOptimizer) -> None:
+    def _update_masters(self, optimizer: Fused) -> None:
         """Copy the values that were changed since the last step into the float32 copies of their parameters."""
         for parameter, version, master in self._masters:
             is_loaded = optimizer.state.get(parameter, {}).get("master_weight") is not master  # since then
@@ -92,7 +108,7 @@ class FusedPlans:
 
     def _repeated(
         self,
-        optimizer: FusedOptimizer,
+        optimizer: Fused,
         chosen: Chosen,
         members: list[Tensor],
         gradients: list[Tensor | None],
@@ -120,7 +136,7 @@ class FusedPlans:
 
     def _made(
         self,
-        optimizer: FusedOptimizer,
+        optimizer: Fused,
         chosen: Chosen,
         members: list[Tensor],
         gradients: list[Tensor | None],
@@ -166,13 +182,13 @@ def _count_change(tensors: list[Tensor]) -> None:
             increment_version(tensor)
 
 
-def _masters_of(optimizer: FusedOptimizer, members: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+def _masters_of(optimizer: Fused, members: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Each parameter that has a float32 copy, with it."""
     copies = ((parameter, optimizer.state.get(parameter, {}).get("master_weight")) for parameter in members)
     return [(parameter, master) for parameter, master in copies if master is not None]
 
 
-def _stepped(optimizer: FusedOptimizer, parameter: Tensor, rule: str, number: int, is_projected: bool) -> Stepped:
+def _stepped(optimizer: Fused, parameter: Tensor, rule: str, number: int, is_projected: bool) -> Stepped:
     """A parameter with its gradient and state, all in its memory order. The state is that of torch."""
     from ..engine.step_plan import Stepped
 
@@ -233,7 +249,7 @@ def _in_order(state: Tensor | None, weight: Tensor) -> Tensor:
 
 
 def _serves(
-    optimizer: FusedOptimizer,
+    optimizer: Fused,
     chosen: Chosen,
     engine: str,
     members: Sequence[Tensor],
@@ -271,12 +287,12 @@ def _is_read(rate: Any) -> bool:
     return isinstance(rate, Tensor) and rate.is_cuda
 
 
-def _pace(optimizer: FusedOptimizer, group: dict[str, Any]) -> Pace:
+def _pace(optimizer: Fused, group: dict[str, Any]) -> Pace:
     rate, *rest = optimizer.pace_of(group)
     return rate if _is_read(rate) else float(rate), *rest
 
 
-def _settings(optimizer: FusedOptimizer) -> list[Any]:
+def _settings(optimizer: Fused) -> list[Any]:
     """What decides which kernels take a step."""
     return [(optimizer.rule_of(each), _place(each["lr"]), len(each["params"])) for each in optimizer.param_groups]
 
@@ -286,7 +302,7 @@ def _place(rate: Any) -> tuple[torch.dtype, torch.device] | None:
     return (rate.dtype, rate.device) if _is_read(rate) else None
 
 
-def _state_addresses(optimizer: FusedOptimizer) -> list[int]:
+def _state_addresses(optimizer: Fused) -> list[int]:
     values = list(chain.from_iterable(map(dict.values, optimizer.state.values())))
     try:
         return list(map(Tensor.data_ptr, values))

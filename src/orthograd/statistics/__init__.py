@@ -6,7 +6,7 @@ except ImportError:
     message = "orthograd.statistics needs scipy: pip install 'orthograd[lab]' (from a clone: pip install '.[lab]')"
     raise ImportError(message, name="scipy") from None
 
-from .comparison import Comparison, compare
+from .comparison import Comparison
 from .difference import Estimate, Interval, bootstrap_interval, difference_interval, estimated_difference
 from .effect import (
     EffectSize,
@@ -20,7 +20,7 @@ from .effect import (
 from .hypothesis import Equivalence, SignificanceTest, holm, t_test, tost, wilcoxon_test
 from .power import independent_power, paired_power, seeds_needed
 from .samples import Moments
-from .table import ComparisonTable, compare_table
+from .table import ComparisonTable, compare, compare_table
 from .verdict import Direction, Verdict
 
 __all__ = [

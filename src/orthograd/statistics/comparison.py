@@ -6,16 +6,16 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 from numpy.typing import ArrayLike
 
 from .difference import Interval, bootstrap_interval, difference_interval
 from .effect import EffectSize, cohens_d, hedges_g, paired_effect
-from .hypothesis import Equivalence, SignificanceTest, least_p, t_test, tost, wilcoxon_test
+from .hypothesis import Equivalence, SignificanceTest, least_p, t_test, wilcoxon_test
 from .power import independent_power, paired_power, seeds_needed
-from .samples import Moments, TwoSamples, checked_alpha, checked_resamples, two_samples
-from .verdict import Direction, Verdict, ends, json_safe, number, probability, sentence_of, verdict_of
+from .samples import Moments, TwoSamples, two_samples
+from .verdict import Direction, Verdict, ends, json_safe, number, percent, probability, verdict_of
 
 RECORDED = (
     *("metric", "paired", "better", "alpha", "baseline", "candidate", "difference"),
@@ -216,7 +216,7 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The verdict as a sentence, with its statistics."""
-        return sentence_of(self)
+        return _sentence(self)
 
     def as_dict(self) -> dict[str, Any]:
         """All statistics as a JSON object, where infinity is "inf"."""
@@ -239,54 +239,69 @@ class Comparison:
         return "\n  ".join([self.sentence, *lines])
 
 
-def compare(
-    baseline: ArrayLike,
-    candidate: ArrayLike,
-    *,
-    metric: str | None = None,
-    paired: bool = True,
-    better: Direction | None = None,
-    margin: float | None = None,
-    alpha: float = 0.05,
-    resamples: int = 9999,
-    seed: int = 0,
-) -> Comparison:
-    """Compare two methods by one value per seed: effect sizes, intervals, tests and a verdict.
+def _sentence(comparison: Comparison) -> str:
+    """The verdict of a comparison as a sentence, with its statistics."""
+    subject = f"{comparison.metric}: the candidate" if comparison.metric else "The candidate"
+    return f"{subject} {_claim(comparison)} ({_means(comparison)}; {_evidence(comparison)}).{_remark(comparison)}"
 
-    Args:
-        baseline: The values of the baseline, one per seed.
-        candidate: The values of the candidate; with ``paired``, of the same seeds in the same order.
-        metric: A name for the sentence.
-        paired: True if runs that share a position share their seed.
-        better: The good direction, "lower" or "higher"; without it the verdict is "lower" or "higher".
-        margin: The largest difference that does not matter; with it, equivalence is tested too.
-        alpha: The level of the tests; intervals have confidence 1 − alpha.
-        resamples: Bootstrap resamples.
-        seed: The seed of the bootstrap.
 
-    Returns:
-        The comparison. Differences and effect sizes are candidate − baseline.
+def _claim(comparison: Comparison) -> str:
+    if comparison.verdict == "equivalent":
+        return f"is equivalent to the baseline within ±{number(comparison.margin or 0)}"
+    if comparison.verdict == "inconclusive":
+        return "shows no significant difference from the baseline: inconclusive"
+    direction = "lower" if comparison.difference < 0 else "higher"
+    by = f"by {number(abs(comparison.difference))}"
+    if comparison.verdict == direction:
+        return f"is {direction} than the baseline {by}"
+    return f"is {comparison.verdict} than the baseline: {direction} {by}"
 
-    Raises:
-        ValueError: A sample is not one finite number per seed, or an option is out of range.
 
-    >>> ece = compare([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162], metric="ece", better="lower")
-    >>> ece.verdict
-    'better'
-    >>> ece.sentence.split(" (")[0]
-    'ece: the candidate is better than the baseline: lower by 0.00675'
-    """
-    if better not in (*get_args(Direction), None):
-        raise ValueError(f'expected better "lower", "higher" or None, got {better!r}')
-    both, alpha = two_samples(baseline, candidate, paired=paired), checked_alpha(alpha)
-    return Comparison(
-        metric=metric,
-        paired=paired,
-        better=better,
-        alpha=alpha,
-        baseline_values=tuple(both.baseline.tolist()),
-        candidate_values=tuple(both.candidate.tolist()),
-        equivalence=None if margin is None else tost(baseline, candidate, margin=margin, paired=paired, alpha=alpha),
-        resamples=checked_resamples(resamples),
-        seed=seed,
-    )
+def _means(comparison: Comparison) -> str:
+    return f"mean {number(comparison.candidate.mean)} against {number(comparison.baseline.mean)}, {_seeds(comparison)}"
+
+
+def _seeds(comparison: Comparison) -> str:
+    if comparison.paired:
+        return f"{comparison.baseline.n} paired seeds"
+    return f"{comparison.candidate.n} against {comparison.baseline.n} seeds"
+
+
+def _evidence(comparison: Comparison) -> str:
+    test = "paired t-test" if comparison.paired else "Welch's t-test"
+    if comparison.has_no_spread and comparison.difference:
+        test = "rank test"
+    interval = f"{percent(1 - comparison.alpha)} interval of candidate − baseline {ends(comparison.interval)}"
+    return f"{interval}; {test} p = {_p(comparison.p, comparison.corrected_p)}; d = {number(comparison.cohens_d.value)}"
+
+
+def _p(p: float, corrected: float | None) -> str:
+    return probability(p) if corrected is None else f"{probability(p)}, {probability(corrected)} after Holm"
+
+
+def _remark(comparison: Comparison) -> str:
+    remarks = []
+    if comparison.equivalence is not None:
+        assert comparison.equivalence_p is not None
+        p = _p(comparison.equivalence_p, comparison.corrected_equivalence_p)
+        remarks.append(
+            f"TOST p = {p}; {percent(1 - 2 * comparison.alpha)} interval {ends(comparison.equivalence.interval)}."
+        )
+    elif comparison.verdict == "inconclusive":
+        remarks.append("No margin was stated, so equivalence was not tested.")
+    if comparison.verdict == "inconclusive" and comparison.seeds_needed is not None:
+        unit = "pairs" if comparison.paired else "seeds per method"
+        remarks.append(f"Detecting a difference of this size with power 0.8 takes {comparison.seeds_needed:,} {unit}.")
+    if comparison.verdict == "equivalent" and comparison.is_significant:
+        remarks.append("The difference is significant, but smaller than the margin.")
+    if comparison.has_no_spread:
+        remarks.append(_without_spread(comparison))
+    return "".join(f" {remark}" for remark in remarks)
+
+
+def _without_spread(comparison: Comparison) -> str:
+    what = "the same in every pair" if comparison.paired else "without spread, as neither method varies over its seeds"
+    if comparison.difference == 0:
+        return f"The difference is zero and {what}."
+    effect = "d_z" if comparison.paired else "d"
+    return f"The difference is {what}, which makes {effect} infinite; p is the smallest of a rank test."

@@ -1,15 +1,16 @@
-"""Two methods compared in many metrics, with Holm's correction; and Markdown tables."""
+"""Two methods compared in one metric, or in many with Holm's correction; and Markdown tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from numpy.typing import ArrayLike
 
-from .comparison import Comparison, compare
-from .hypothesis import holm
+from .comparison import Comparison
+from .hypothesis import holm, tost
+from .samples import checked_alpha, checked_resamples, two_samples
 from .verdict import Direction, ends, number, percent, probability
 
 ARROWS: dict[Direction | None, str] = {"lower": " ↓", "higher": " ↑", None: ""}
@@ -42,6 +43,59 @@ class ComparisonTable:
         names = "metric", "baseline", "candidate", "candidate − baseline"
         header = (*names, _interval_name(self), "d", "p", "p (Holm)", "verdict")
         return _aligned([header, *(_cells(row) for row in self.rows)])
+
+
+def compare(
+    baseline: ArrayLike,
+    candidate: ArrayLike,
+    *,
+    metric: str | None = None,
+    paired: bool = True,
+    better: Direction | None = None,
+    margin: float | None = None,
+    alpha: float = 0.05,
+    resamples: int = 9999,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two methods by one value per seed: effect sizes, intervals, tests and a verdict.
+
+    Args:
+        baseline: The values of the baseline, one per seed.
+        candidate: The values of the candidate; with ``paired``, of the same seeds in the same order.
+        metric: A name for the sentence.
+        paired: True if runs that share a position share their seed.
+        better: The good direction, "lower" or "higher"; without it the verdict is "lower" or "higher".
+        margin: The largest difference that does not matter; with it, equivalence is tested too.
+        alpha: The level of the tests; intervals have confidence 1 − alpha.
+        resamples: Bootstrap resamples.
+        seed: The seed of the bootstrap.
+
+    Returns:
+        The comparison. Differences and effect sizes are candidate − baseline.
+
+    Raises:
+        ValueError: A sample is not one finite number per seed, or an option is out of range.
+
+    >>> ece = compare([0.168, 0.171, 0.165, 0.169], [0.161, 0.163, 0.160, 0.162], metric="ece", better="lower")
+    >>> ece.verdict
+    'better'
+    >>> ece.sentence.split(" (")[0]
+    'ece: the candidate is better than the baseline: lower by 0.00675'
+    """
+    if better not in (*get_args(Direction), None):
+        raise ValueError(f'expected better "lower", "higher" or None, got {better!r}')
+    both, alpha = two_samples(baseline, candidate, paired=paired), checked_alpha(alpha)
+    return Comparison(
+        metric=metric,
+        paired=paired,
+        better=better,
+        alpha=alpha,
+        baseline_values=tuple(both.baseline.tolist()),
+        candidate_values=tuple(both.candidate.tolist()),
+        equivalence=None if margin is None else tost(baseline, candidate, margin=margin, paired=paired, alpha=alpha),
+        resamples=checked_resamples(resamples),
+        seed=seed,
+    )
 
 
 def compare_table(

@@ -34,7 +34,7 @@ def trials(monkeypatch, seconds, room=100, most=8):
     """Trials of epochs that take these seconds for 1, 2, 3, 4, 6 and 8 concurrent runs."""
     lender, times = Lender(room), dict(zip(SIZES, seconds, strict=False))
     monkeypatch.setattr(concurrency, "epoch_of_all", lambda slots, draws: times[len(slots)])
-    made = Trials(lender, Config(), Task.of(Config()), most)
+    made = Trials(lender.slot, Config(), Task.of(Config()), most)
     assert lender.lending == 0
     return made
 

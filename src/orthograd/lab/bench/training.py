@@ -75,7 +75,7 @@ def training_speed() -> Iterator[Claim]:
     for (model, name), target in TARGET.items():
         config = dataclasses.replace(RECIPE, model=model, precision=name)
         with GPU(name) as gpu:
-            trials = Trials(gpu, config, task).seconds_a_run
+            trials = Trials(gpu.slot, config, task).seconds_a_run
             size = min(trials, key=trials.__getitem__)
             sets = sorted((_seconds_by_method(gpu, config, task, size, turn) for turn in range(SETS)), key=_overhead)
             seconds = sets[SETS // 2]  # the upper median: ⊥Grad costs more in it

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from itertools import repeat
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,9 +16,8 @@ from ..training.methods import method_named
 from ..training.task import Task
 from .slot import Slot, is_full
 
-if TYPE_CHECKING:
-    from .gpu import GPU
-
+Lend = Callable[[Config, Task], AbstractContextManager[Slot]]
+"""Lends a slot: `GPU.slot`."""
 SIZES = (1, 2, 3, 4, 6, 8, 10, 12)
 """Numbers of concurrent runs to try."""
 WORTH_IT = 1.015
@@ -32,8 +31,8 @@ MOST, AGREED = 4, 1.01
 class Trials:
     """Times an epoch of more and more concurrent runs, until that is no longer faster."""
 
-    def __init__(self, gpu: GPU, config: Config, task: Task, most: int = SIZES[-1]) -> None:
-        self._gpu, self._config, self._task, self._most = gpu, config, task, most
+    def __init__(self, lend: Lend, config: Config, task: Task, most: int = SIZES[-1]) -> None:
+        self._lend, self._config, self._task, self._most = lend, config, task, most
         self.seconds_a_run: dict[int, float] = {}
         """Seconds per epoch divided by the number of concurrent runs, for each number."""
         with ExitStack() as lent:
@@ -50,7 +49,7 @@ class Trials:
         for size in (size for size in SIZES if size <= self._most):
             try:
                 while len(slots) < size:
-                    slots.append(lent.enter_context(self._gpu.slot(self._config, self._task)))
+                    slots.append(lent.enter_context(self._lend(self._config, self._task)))
                 seconds = self._seconds(slots) / size
             except RuntimeError as error:
                 if not self.seconds_a_run or not is_full(error):

@@ -143,7 +143,7 @@ class GPU:
             return 1
         key = config.network, most
         if key not in self._fastest:
-            self._fastest[key] = Trials(self, config, Task.of(config), most).fastest
+            self._fastest[key] = Trials(self.slot, config, Task.of(config), most).fastest
         return self._fastest[key]
 
     def evaluation_images(self, key: Hashable, make: Callable[[], T]) -> T:
