@@ -134,6 +134,7 @@ class Comparison:
 
         Without spread a t-test would give p = 0 for two seeds. Then it is the smallest p of a rank test.
 
+        >>> from orthograd.statistics import compare
         >>> round(compare([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]).p, 3)  # 2 / 2³
         0.25
         """
