@@ -10,6 +10,7 @@ import numpy as np
 
 from ...lab.comparison.pair import MARGINS
 from ...lab.data.corruption.generation import CORRUPTIONS
+from ...lab.data.shifts import SEVERITIES
 from ..evidence import ALONE, Evidence, convention_of, title_of, values_of
 from ..formats import interval_text
 from ..plan import EXPERIMENTS
@@ -58,7 +59,7 @@ def _less_confident(images: str) -> tuple[tuple[str, Says], ...]:
 
 AS_ACCURATE: tuple[tuple[str, Says], ...] = (("clean.top1_accuracy", "equal"),)
 RENORMALIZED = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "max_logit")
-SEVERITIES = tuple(f"severity_{level}" for level in range(1, 6))
+EACH_SEVERITY = tuple(f"severity_{level}" for level in SEVERITIES)
 TYPES = tuple(f"type_{name}" for name in CORRUPTIONS)
 
 STATEMENTS = (
@@ -78,9 +79,9 @@ STATEMENTS = (
         _less_confident("shifted"),
     ),
     Statement("corruption", "4.3", "Under corruption, accuracy hardly differs.", (("shifted.top1_accuracy", "equal"),)),
-    Statement("corruption", "4.3", "Loss is lower at each severity.", _each(SEVERITIES, ("loss",), "lower")),
-    Statement("corruption", "4.3", "Entropy is higher at each severity.", _each(SEVERITIES, ("entropy",), "higher")),
-    Statement("corruption", "4.3", "ECE is lower at each severity.", _each(SEVERITIES, ("ece",), "lower")),
+    Statement("corruption", "4.3", "Loss is lower at each severity.", _each(EACH_SEVERITY, ("loss",), "lower")),
+    Statement("corruption", "4.3", "Entropy is higher at each severity.", _each(EACH_SEVERITY, ("entropy",), "higher")),
+    Statement("corruption", "4.3", "ECE is lower at each severity.", _each(EACH_SEVERITY, ("ece",), "lower")),
     Statement("corruption", "4.3", "Loss is lower for each type of corruption.", _each(TYPES, ("loss",), "lower")),
     Statement("corruption", "4.3", "ECE is lower for each type of corruption.", _each(TYPES, ("ece",), "lower")),
     Statement(
@@ -106,13 +107,13 @@ STATEMENTS = (
         "extended",
         "5.1",
         "After 1000 epochs SGD is more accurate on clean images, ⊥Grad from severity 3 on.",
-        (("clean.top1_accuracy", "lower"), *_each(SEVERITIES[2:], ("top1_accuracy",), "higher")),
+        (("clean.top1_accuracy", "lower"), *_each(EACH_SEVERITY[2:], ("top1_accuracy",), "higher")),
     ),
     Statement(
         "extended",
         "5.1",
         "After 1000 epochs ⊥Grad has the better loss and ECE from severity 2 on.",
-        _each(SEVERITIES[1:], ("loss", "ece"), "lower"),
+        _each(EACH_SEVERITY[1:], ("loss", "ece"), "lower"),
     ),
     Statement(
         "extended",
