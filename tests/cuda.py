@@ -1,11 +1,13 @@
 """Run the tests of files that speak of CUDA in several processes: PYTHONPATH=src python3 -m tests.cuda
 
-For machines with a GPU that lack pytest-xdist. Files that cannot be imported there are named.
+For machines with a GPU that lack pytest-xdist. Files that cannot be imported there are named. What fails beside others
+may have lacked memory on the GPU, so it runs once more by itself, and that counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--override-ini", "addopts="]
+# Many processes with a thread for each core slow each other down. Some tests start Python in another folder.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
 
 
 def cuda_files() -> list[str]:
@@ -25,26 +29,32 @@ def cuda_files() -> list[str]:
 def tests_of(files: list[str]) -> tuple[list[str], list[str]]:
     """The names of all tests in these files, and a line for each file that cannot be imported."""
     command = [*PYTEST, "--collect-only", "--continue-on-collection-errors", *files]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    listed = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True).stdout.splitlines()
     errors = [line for line in listed if line.startswith("ERROR ")]
     return [line for line in listed if "::" in line and line not in errors], errors
 
 
-def run(names: list[str], processes: int) -> int:
-    """Every nth test to each process, since neighbours take similar times; how many processes had failures."""
+def run(names: list[str], processes: int) -> list[str]:
+    """Every nth test to each process, since neighbours take similar times. The tests that failed."""
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         started = []
-        for number in range(processes):
+        for number in range(min(processes, len(names))):
             part = Path(folder, f"{number}.txt")
             part.write_text("\n".join(names[number::processes]), encoding="utf-8")
+            command = [*PYTEST, "-rfE", "--show-capture=no", f"@{part}"]
             with Path(folder, f"{number}.log").open("w", encoding="utf-8") as log:
-                started.append(subprocess.Popen([*PYTEST, f"@{part}"], cwd=ROOT, stdout=log, stderr=log))
+                started.append(subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log))
         for number, process in enumerate(started):
             process.wait()
-            lines = Path(folder, f"{number}.log").read_text(encoding="utf-8").splitlines()
-            counts = [line for line in lines if re.search(r"\d (passed|skipped|failed)", line)]
-            print(*(lines[-60:] if process.returncode else counts[-1:]), sep="\n", flush=True)
-    return sum(process.returncode != 0 for process in started)
+            text = Path(folder, f"{number}.log").read_text(encoding="utf-8")
+            counts = [line for line in text.splitlines() if re.search(r"\d (passed|skipped|failed|error)", line)]
+            print(*([text] if process.returncode else counts[-1:]), sep="\n", flush=True)
+            own = names[number::processes]
+            known = [name for name in own if re.search(rf"(?m)^(FAILED|ERROR) {re.escape(name)}( |$)", text)]
+            # A process that broke off has named nothing: all of its tests are open.
+            failed += known or (own if process.returncode else [])
+    return failed
 
 
 if __name__ == "__main__":
@@ -54,4 +64,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     names, errors = tests_of(options.files or cuda_files())
     print(*errors, f"{len(names)} tests in {options.processes} processes", sep="\n", flush=True)
-    sys.exit(run(names, options.processes) > 0 or bool(errors))
+    failed = run(names, options.processes)
+    if failed:
+        print(f"{len(failed)} tests once more, one after another:", *failed, sep="\n", flush=True)
+        failed = run(failed, 1)
+    sys.exit(bool(failed or errors))
