@@ -7,10 +7,15 @@ import importlib.metadata
 import io
 import json
 import platform
+import subprocess
+import sys
+import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import torch
 from torch import Tensor, nn
@@ -424,6 +429,25 @@ def outcomes() -> Iterator[dict[str, str]]:
         yield {"distribution": path.split(".")[0], "path": path, "result": result, "note": note}
 
 
+TRAINERS = {"lightning": "lightning", "hugging_face": "transformers", "accelerate": "accelerate"}
+"""The distribution of each trainer, by the word that its tests begin with."""
+
+
+def trainers() -> list[dict[str, Any]]:
+    """A row for each test of tests/test_frameworks.py, whose names say what was trained, and how many cases passed."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        subprocess.run([*command, str(ROOT / "tests/test_frameworks.py")], cwd=ROOT, check=True)
+        cases = [case for case in ElementTree.parse(report).iter("testcase") if not len(case)]  # a child: skipped
+    counts = Counter(case.attrib["name"].partition("[")[0].removeprefix("test_") for case in cases)
+    named = ((word, test) for test in counts for word in TRAINERS if test.startswith(word))
+    return [
+        {"distribution": TRAINERS[word], "what": test[len(word) :].replace("_", " ").strip(), "passed": counts[test]}
+        for word, test in named
+    ]
+
+
 def version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution).split("+")[0]
@@ -432,10 +456,11 @@ def version(distribution: str) -> str:
 
 
 def record() -> dict[str, Any]:
-    rows = list(outcomes())
-    versions = {name: version(name) for name in sorted({"torch", *(row["distribution"] for row in rows)})}
+    rows, trained = list(outcomes()), trainers()
+    names = {"torch", *(row["distribution"] for row in (*rows, *trained))}
+    versions = {name: version(name) for name in sorted(names)}
     machine = {"device": "cpu", "processor": platform.machine(), "python": platform.python_version()}
-    return {"machine": machine, "versions": versions, "optimizers": rows}
+    return {"machine": machine, "versions": versions, "optimizers": rows, "trainers": trained}
 
 
 def table(content: dict[str, Any]) -> str:
@@ -451,13 +476,24 @@ def table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def with_table(page: str, content: dict[str, Any]) -> str:
-    begin, end = "<!-- optimizers: written by make optimizers -->\n", "\n<!-- end -->"
-    before, _, rest = page.partition(begin)
-    return before + begin + table(content) + end + rest.partition(end)[2]
+def table_of_trainers(content: dict[str, Any]) -> str:
+    """A row for each test of a trainer."""
+    lines = ["| trainer | trained | cases that passed |", "| --- | --- | --- |"]
+    for each in content["trainers"]:
+        name = each["distribution"]
+        lines.append(f"| {name} {content['versions'][name]} | {each['what']} | {each['passed']} |")
+    return "\n".join(lines)
+
+
+def with_tables(page: str, content: dict[str, Any]) -> str:
+    for name, text in (("optimizers", table(content)), ("trainers", table_of_trainers(content))):
+        begin, end = f"<!-- {name}: written by make optimizers -->\n", "\n<!-- end -->"
+        before, _, rest = page.partition(begin)
+        page = before + begin + text + end + rest.partition(end)[2]
+    return page
 
 
 if __name__ == "__main__":
     content = record()
     RECORD.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), content), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), content), encoding="utf-8")

@@ -322,7 +322,7 @@ def test_names_of_another_copy_of_the_model_are_refused():
         )
     with pytest.raises(ValueError, match="none of the 0 named_parameters"):  # a generator that was read before
         orthograd.attach(optim.SGD(model.parameters(), lr=0.1), named_parameters=iter(()))
-    with pytest.raises(TypeError, match=r"named_parameters to be pairs \(name, parameter\), got Parameter"):
+    with pytest.raises(TypeError, match=r"named_parameters to be pairs \(name, parameter\), got a Parameter"):
         orthograd.attach(optim.SGD(model.parameters(), lr=0.1), named_parameters=model.parameters())
 
 
@@ -467,6 +467,18 @@ def test_sam_is_projected_at_the_weights_of_its_step(home, has_closure):
         optimizer = kind(params=model.parameters(), base_optimizer=optim.SGD, lr=0.1, **extra)
     orthograd.attach(optimizer)
     for gradient, weight in sam_step(optimizer, model, has_closure=has_closure):
+        assert cosine(gradient, weight) < 1e-6
+
+
+@pytest.mark.parametrize("form", ["path", "class"])
+def test_a_sam_made_with_orthograd_is_projected_inside(form):
+    pytest.importorskip("pytorch_optimizer")
+    model = network()
+    base = "pytorch_optimizer.SAM" if form == "path" else SAM
+    extra = {"base_optimizer": optim.SGD} if form == "path" else {}
+    optimizer = orthograd.OrthoGrad(model.parameters(), base, lr=0.1, **extra)
+    assert orthograd.attachment_of(optimizer.base_optimizer).is_attached
+    for gradient, weight in sam_step(optimizer, model, has_closure=False):
         assert cosine(gradient, weight) < 1e-6
 
 

@@ -213,7 +213,7 @@ def test_hugging_face_resumes_from_a_checkpoint_as_if_it_had_not_stopped(train, 
     assert_same_weights(resumed, straight)
 
 
-def test_everywhere_reaches_the_optimizer_that_the_trainer_makes(tmp_path):
+def test_hugging_face_with_an_optimizer_that_it_makes_inside_everywhere(tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     quiet = {"disable_tqdm": True, "logging_strategy": "no", "save_strategy": "no", "report_to": "none"}

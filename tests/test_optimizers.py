@@ -8,7 +8,18 @@ import pytest
 
 from orthograd.optimizer import named_class
 from tests import optimizer_contract
-from tests.optimizer_contract import CONTRACT, ENTRIES, OTHERS, PAGE, REASONS, RECORD, missing, refused, with_table
+from tests.optimizer_contract import (
+    CONTRACT,
+    ENTRIES,
+    OTHERS,
+    PAGE,
+    REASONS,
+    RECORD,
+    TRAINERS,
+    missing,
+    refused,
+    with_tables,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the packages advise this and that
 # One of each package in every run, the others in the slow one.
@@ -41,8 +52,10 @@ def test_the_record_has_a_row_for_each_and_the_page_shows_it():
     assert [row["path"] for row in content["optimizers"]] == [*(entry.path for entry in ENTRIES), *OTHERS]
     assert {row["result"] for row in content["optimizers"]} <= {"works", "refused", "not run"}
     assert {row["path"] for row in content["optimizers"] if row["result"] == "refused"} == set(REASONS)
+    assert {row["distribution"] for row in content["trainers"]} == set(TRAINERS.values())
+    assert all(row["passed"] > 0 for row in content["trainers"])
     page = PAGE.read_text(encoding="utf-8")
-    assert with_table(page, content) == page
+    assert with_tables(page, content) == page
 
 
 def test_what_is_missing_is_said():

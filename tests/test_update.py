@@ -265,6 +265,13 @@ def test_projected_gradients_still_make_radial_updates_with_momentum():
     assert found["update"] < 1e-4
 
 
+def test_decay_of_schedule_free_optimizers_can_be_measured():
+    schedulefree = pytest.importorskip("schedulefree")
+    optimizer = schedulefree.AdamWScheduleFree(network().parameters(), lr=0.1, weight_decay=0.1)
+    with pytest.raises(ValueError, match="neither coupled nor"):  # it shrinks another weight than the one in training
+        orthograd.attach(optimizer, project="update")
+
+
 @pytest.mark.parametrize(("project", "added"), [("gradient", 1 / (1 - 0.9) ** 2), ("update", 1 / (1 - 0.9**2))])
 def test_gradients_that_point_anywhere_lengthen_a_weight_as_the_document_says(project, added):
     """By η²‖g‖² times this to the square of its length, a step of SGD with momentum 0.9."""

@@ -6,6 +6,7 @@ import copy
 import pickle
 import random
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ import orthograd
 from tests.conftest import cosine, loss_of, network, parameters
 from tests.test_attach import SAM, sam_step
 
-NOTHING = "⊥Grad projects nothing: the weights of this .* change"
+NOTHING = "⊥Grad projects nothing for a parameter of shape .* it changes"
 
 
 class Fused(optim.SGD):
@@ -205,11 +206,63 @@ def test_hooks_that_update_weights_by_themselves_are_told_of(is_late):
 
     if not is_late:
         register()
-    orthograd.attach(optim.SGD(model.parameters(), lr=0.1))
+    handle = orthograd.attach(optim.SGD(model.parameters(), lr=0.1))
     if is_late:
         register()
     with pytest.warns(UserWarning, match=NOTHING):
         backwards(model)
+    assert handle.is_attached
+
+
+def one_released(model, optimizer, parameter):
+    """Six steps in which a hook of its own updates one parameter."""
+
+    def update(p):
+        p.data.sub_(p.grad, alpha=0.1)
+        p.grad = None
+
+    parameter.register_post_accumulate_grad_hook(update)
+    for step in range(6):
+        loss_of(model, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_the_release_of_a_single_parameter_is_told_of():
+    model = network()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    orthograd.attach(optimizer)
+    with pytest.warns(UserWarning, match=NOTHING) as told:
+        one_released(model, optimizer, model.head.weight)
+    assert len(told) == 1
+    assert str(tuple(model.head.weight.shape)) in str(told[0].message)
+
+
+def test_the_release_of_a_parameter_that_came_later_is_told_of():
+    model = network()
+    optimizer = optim.SGD([p for p in model.parameters() if p is not model.head.weight], lr=0.1)
+    orthograd.attach(optimizer)
+    for step in range(6):
+        loss_of(model, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.zero_grad()
+    optimizer.add_param_group({"params": [model.head.weight]})
+    with pytest.warns(UserWarning, match=NOTHING):
+        one_released(model, optimizer, model.head.weight)
+
+
+def test_an_optimizer_that_was_thrown_away_does_not_warn():
+    model = network()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):  # as when the cell of a notebook is run again
+            optimizer = optim.SGD(model.parameters(), lr=0.1)
+            orthograd.attach(optimizer)
+        for step in range(6):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
 
 
 def test_empty_steps_do_not_hide_a_gradient_release():
@@ -438,7 +491,7 @@ def test_adapters_are_projected_and_frozen_weights_are_not_touched():
     assert all(torch.equal(p, q) for p, q in zip(model.base.parameters(), base.parameters(), strict=True))
 
 
-def test_models_can_be_copied_before_the_first_step_and_keep_no_hooks_after_it():
+def test_models_can_be_copied_before_the_first_step_and_keep_no_hooks_after_four():
     model = nn.Linear(4, 3)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     orthograd.attach(optimizer)
@@ -446,9 +499,29 @@ def test_models_can_be_copied_before_the_first_step_and_keep_no_hooks_after_it()
     copied, pickled = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
     assert not copied.weight._post_accumulate_grad_hooks
     assert not pickled.weight._post_accumulate_grad_hooks
-    model(torch.randn(2, 4)).sum().backward()
-    optimizer.step()
+    for _ in range(4):
+        assert model.weight._post_accumulate_grad_hooks
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
     assert not model.weight._post_accumulate_grad_hooks
+
+
+@pytest.mark.parametrize("is_everywhere", [True, False])
+def test_a_wrapper_that_steps_from_other_weights_is_told_of(is_everywhere):
+    schedulefree = pytest.importorskip("schedulefree")
+    model = network()
+    with orthograd.everywhere() if is_everywhere else nullcontext():
+        inner = optim.SGD(model.parameters(), lr=0.5)
+    if not is_everywhere:
+        orthograd.attach(inner)
+    optimizer = schedulefree.ScheduleFreeWrapper(inner, momentum=0.9)
+    optimizer.train()
+    with pytest.warns(UserWarning, match="at other weights than those of the gradient.*ScheduleFreeWrapper") as told:  # noqa: PT031
+        for step in range(6):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+    assert len(told) == 1
 
 
 # verify
@@ -517,6 +590,58 @@ def test_verify_works_at_a_learning_rate_of_zero_and_in_low_precision():
     assert orthograd.attach(optim.SGD(parameters((4, 3)), lr=0.0)).verify().is_complete
     made = parameters((40, 30), dtype=torch.bfloat16)
     assert orthograd.attach(optim.SGD(made, lr=0.1)).verify().is_complete
+
+
+@pytest.mark.parametrize("rate", [1e-4, 1e-5])
+def test_verify_allows_for_the_rounding_of_small_updates(rate):
+    made = parameters((64, 64))
+    assert orthograd.attach(optim.AdamW(made, lr=rate), project="update").verify().is_complete
+    with pytest.MonkeyPatch.context() as patch:  # and still finds a radial part
+        patch.setattr(orthograd.update.Updates, "project_", lambda *_: None)
+        report = orthograd.attach(optim.AdamW(parameters((64, 64)), lr=rate), project="update").verify()
+    assert report[0].reason == "NOT projected: a radial part is left"
+
+
+@pytest.mark.parametrize("project", ["gradient", "update"])
+def test_verify_says_when_steps_are_lost_in_rounding(project):
+    torch.manual_seed(1)
+    made = parameters((16, 6), dtype=torch.bfloat16)
+    report = orthograd.attach(optim.Adam(made, lr=1e-4), project=project).verify()
+    assert not report.is_complete
+    assert report[0].reason.startswith("NOT known: its steps are lost in rounding")
+
+
+def test_verify_does_not_vouch_for_a_replaced_step():
+    optimizer = optim.SGD(parameters((4, 3)), lr=0.1)
+    handle = orthograd.attach(optimizer)
+    optimizer.step = (lambda self, closure=None: None).__get__(optimizer)
+    assert not handle.verify().is_complete
+    assert "step() was replaced" in str(handle.verify())
+
+
+def test_verify_after_remove_is_refused():
+    handle = orthograd.attach(optim.SGD(parameters((4, 3)), lr=0.1))
+    handle.remove()
+    with pytest.raises(ValueError, match="was removed from this SGD"):
+        handle.verify()
+
+
+def test_verify_names_a_step_that_fails_on_copies():
+    class Elsewhere(optim.SGD):
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                p.data.sub_(p.main_grad)
+
+    with pytest.raises(RuntimeError, match=r"step on a copy of this Elsewhere.*main_grad"):
+        orthograd.attach(Elsewhere(parameters((4, 3)), lr=0.1)).verify()
+
+
+def test_verify_warns_of_nothing_that_attach_has_warned_of():
+    with pytest.warns(UserWarning, match="acts on no parameter"):
+        handle = orthograd.attach(optim.SGD(parameters((4, 3)), lr=0.1), where=lambda name, parameter: False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not handle.verify().is_complete
 
 
 def test_verify_leaves_the_original_alone_behind_a_scheduler():

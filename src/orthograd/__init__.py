@@ -6,7 +6,7 @@ from .imports import lazily
 
 if TYPE_CHECKING:
     from . import optim
-    from .attachment import Attachment
+    from .attachment import Attachment, attachment_of
     from .diagnosis import Recorder, diagnose
     from .optim.scope import everywhere
     from .optimizer import OrthoGrad, attach, orthogonal, orthogonalize_
@@ -17,6 +17,7 @@ __all__ = [
     "OrthoGrad",
     "Recorder",
     "attach",
+    "attachment_of",
     "diagnose",
     "everywhere",
     "optim",
@@ -26,6 +27,7 @@ __all__ = [
 
 _HOMES = {
     "Attachment": "attachment",
+    "attachment_of": "attachment",
     "Recorder": "diagnosis",
     "diagnose": "diagnosis",
     "everywhere": "optim.scope",

@@ -136,14 +136,16 @@ class Attachment:
         The steps have random gradients. With ⊥Grad attached they must end where steps with gradients projected
         beforehand end, so that an optimizer that reads its gradients elsewhere shows. Weights, states and random
         numbers of the original stay as they are. The copies cost the memory of the weights and states while it runs.
-        The copies have the step of their class: of one that was replaced, the first steps of training warn.
+        The copies have the step of their class. What a trainer does around it, such as gradient release, does not show
+        here: the first steps of training warn of that.
 
         Returns:
             A row for each parameter, which prints as a table. ``is_complete`` is True if all is as it should be.
 
         Raises:
             TypeError: if an attribute of the optimizer cannot be copied, or a parameter is sharded.
-            ValueError: if a parameter has no values yet, as in a lazy module.
+            ValueError: if a parameter has no values yet, as in a lazy module, or after ``remove()``.
+            RuntimeError: if the optimizer cannot take a step on the copies.
 
         >>> from orthograd import attach
         >>> weight, scale = torch.nn.Parameter(torch.ones(4, 3)), torch.nn.Parameter(torch.ones(1))
@@ -152,6 +154,8 @@ class Attachment:
           0  (4, 3)           |cosine| 7... → ...  projected
           1  (1,)             |cosine| 0.0e+00 → 0.0e+00  left alone: no orthogonal direction
         """
+        if not self.is_attached:
+            raise ValueError(f"⊥Grad was removed from this {type(self.optimizer).__name__}: there is nothing to verify")
         return Verifier(self.optimizer, self.partition, type(self)).verified()
 
     def _chosen(self) -> list[Tensor]:
@@ -160,20 +164,13 @@ class Attachment:
 
     def project_gradients_(self) -> None:
         """Project the gradients in ``.grad`` now, as the next step would."""
+        self._bypass.see_gradients()
         self._project_gradients_(self.partition.segments(self.optimizer.param_groups))
 
     def _project_gradients_(self, divided: dict[Options, Segments]) -> None:
-        self._see_gradients(divided)
         for options, segments in divided.items():
             if options.project == "gradient":
                 project_gradients_(segments, options, self._projector(options))
-
-    def _see_gradients(self, divided: dict[Options, Segments]) -> None:
-        """Stop looking for steps that bypass ⊥Grad once it has seen a gradient. An empty step shows nothing."""
-        if not self._bypass.is_stopped and any(
-            p.grad is not None for segments in divided.values() for each in segments for p in each
-        ):
-            self._bypass.stop()
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         if not self._has_stepped:
@@ -182,6 +179,8 @@ class Attachment:
         self._stepping = self.partition.segments(optimizer.param_groups)
         if before and not self._stepping:  # groups were changed, perhaps by a checkpoint
             self._warn_of_nothing(stacklevel=4)
+        if self._stepping is not before:
+            self._bypass.observe(self._chosen())
         for options, segments in self._stepping.items():
             if options.project == "update":
                 shares = self._decay.shares(options, segments)
@@ -193,6 +192,7 @@ class Attachment:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer
         if not callable(closure):
             self._watch_missing_gradients()
+            self._bypass.see_gradients()
             self._project_gradients_(self._stepping)
             # A closure by another name, which computes new gradients.
             others = {name: self._projecting(value) for name, value in kwargs.items() if callable(value)}
@@ -214,7 +214,7 @@ class Attachment:
                 if self._missing_gradients.has_warned():
                     self._bypass.stop()
                 self._missing_gradients = None
-            self._has_stepped = self._bypass.is_stopped or not self._stepping
+            self._has_stepped = self._bypass.has_seen or self._bypass.is_stopped or not self._stepping
 
     def _stepping_one(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a method that steps one parameter so that this parameter is projected."""
@@ -227,7 +227,7 @@ class Attachment:
             # The parameter is the first argument, whatever its name.
             given = args or inspect.signature(original).bind(*args, **kwargs).args
             was_stepping, self._is_stepping = self._is_stepping, True
-            self._bypass.stop()
+            self._bypass.see_gradient(given[0])
             try:
                 return self._step_one(given[0], lambda: original(*args, **kwargs))
             finally:
@@ -323,7 +323,13 @@ def projector_for(options: Options) -> Projector:
 
 
 def attachment_of(optimizer: Optimizer) -> Attachment | None:
-    """The handle attached to an optimizer; None if there is none."""
+    """The handle of ⊥Grad on an optimizer, also of one with a class of its own; None if there is none.
+
+    >>> from orthograd import attachment_of
+    >>> from orthograd.optim import OrthoSGD
+    >>> attachment_of(OrthoSGD(torch.nn.Linear(3, 2).parameters(), lr=0.1)).verify().is_complete
+    True
+    """
     hooks: dict[int, Any] = getattr(optimizer, "_optimizer_step_pre_hooks", {})  # some classes have none
     handles = (getattr(hook, "attachment", None) for hook in hooks.values())
     return next((handle for handle in handles if isinstance(handle, Attachment)), None)

@@ -72,7 +72,10 @@ def attach(
     options = Options(renormalize, granularity, project, scalars, decoupled_decay, engine)
     optimizer = _innermost(optimizer)
     if attachment_of(optimizer) is not None:
-        raise ValueError(f"⊥Grad is already attached to this {type(optimizer).__name__}: remove() its handle first")
+        raise ValueError(
+            f"⊥Grad is already attached to this {type(optimizer).__name__}: first call remove() of its handle, "
+            f"orthograd.attachment_of(optimizer)"
+        )
     return Attachment(optimizer, Partition(options, where, _named(optimizer, named_parameters)))
 
 
@@ -94,7 +97,7 @@ def orthogonal(base: type[Optimizer], *, where: Where | None = None, **options: 
         The class ``Ortho…``. The same call returns the same class; instances can be copied and pickled.
 
     Raises:
-        TypeError: if ``base`` is not a class of optimizers.
+        TypeError: if ``base`` is not a class of optimizers, or one that has ⊥Grad.
 
     >>> OrthoAdamW = orthogonal(torch.optim.AdamW)
     >>> optimizer = OrthoAdamW(torch.nn.Linear(3, 2).parameters(), lr=1e-3)
@@ -106,6 +109,11 @@ def orthogonal(base: type[Optimizer], *, where: Where | None = None, **options: 
 def _checked_class(base: Any) -> type[Optimizer]:
     if not (isinstance(base, type) and issubclass(base, Optimizer)):
         raise TypeError(f"expected a class of torch.optim.Optimizer, got {base!r}")
+    if hasattr(base, "made_by"):
+        raise TypeError(
+            f"expected a class without ⊥Grad, got {base.__name__}, which takes ⊥Grad steps already: use it as it is, "
+            f"with the options that it takes"
+        )
     return base
 
 
@@ -115,7 +123,7 @@ def _orthogonal(base: type[Optimizer], options: Options, where: Where | None) ->
     @wraps(base.__init__)
     def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
         base.__init__(self, *args, **kwargs)
-        Attachment(self, Partition(options, where))
+        Attachment(_innermost(self), Partition(options, where))
 
     body: dict[str, Any] = {
         "__init__": __init__,
@@ -253,7 +261,7 @@ def _named(optimizer: Optimizer, named_parameters: Iterable[Any] | None) -> list
     """The named parameters as a list. Raises if none of them belongs to the optimizer."""
     named = list(named_parameters or ())
     if wrong := [item for item in named if not _is_named(item)]:
-        raise TypeError(f"expected named_parameters to be pairs (name, parameter), got {wrong[0]!r}")
+        raise TypeError(f"expected named_parameters to be pairs (name, parameter), got a {type(wrong[0]).__name__}")
     members = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if named_parameters is not None and not any(id(parameter) in members for _, parameter in named):
         raise ValueError(

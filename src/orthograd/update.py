@@ -179,6 +179,8 @@ class Scratch:
             self.optimizer: Optimizer = optimizer_class([self.parameter], **{**same, **settings})
         finally:
             is_measuring.reset(token)
+        if callable(train := getattr(self.optimizer, "train", None)):  # schedule-free optimizers step in this mode
+            train()
 
     def stepped(self, gradient: Tensor) -> Tensor:
         """The weight after a step with this gradient from the initial weight; the optimizer keeps its state."""

@@ -6,7 +6,9 @@ On each rank it adds two small all-reduces a step, gathers nothing, and takes le
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -96,10 +98,13 @@ def cpu_offload():
 
 
 def zero_redundancy_optimizer():
-    for options in FEW:
+    # Twice projected, a gradient without its norm back would be another one.
+    for options, is_everywhere in product([*FEW, {"granularity": "model", "renormalize": False}], (False, True)):
         expected, model = even(), by_ddp(even())
-        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.05, momentum=0.9)
-        orthograd.attach(optimizer, **options)
+        with orthograd.everywhere(**options) if is_everywhere else nullcontext():
+            optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.05, momentum=0.9)
+        if not is_everywhere:
+            orthograd.attach(optimizer, **options)
         trained(expected, optimizer_of(expected, **options))
         trained(model, optimizer, share=own_share())
         assert_same(model, expected, options)

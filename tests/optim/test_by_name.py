@@ -17,6 +17,7 @@ import orthograd
 import orthograd.optim
 from orthograd.attachment import attachment_of
 from orthograd.optim.by_name import OWN
+from orthograd.optimizer import named_class
 from orthograd.options import Options
 from tests.conftest import cosine, loss_of, network, parameters
 from tests.test_attach import SAM
@@ -240,6 +241,25 @@ def test_what_has_orthograd_already_keeps_its_options():
     assert options_of(first) == Options()
     assert options_of(second) == Options(granularity="row")
     assert all(len(each._optimizer_step_pre_hooks) == 1 for each in (first, second, third))
+
+
+@pytest.mark.parametrize("name", ["orthograd.optim.OrthoSGD", "orthograd.optim.SGD", "orthograd.optim.AdamW"])
+def test_a_class_that_has_orthograd_is_not_given_it_again(name):
+    for make in (
+        lambda base: orthograd.OrthoGrad(parameters((3, 3)), base, lr=0.1, renormalize=False),
+        lambda base: orthograd.orthogonal(named_class(base), granularity="row"),
+        lambda base: orthograd.orthogonal(orthograd.orthogonal(optim.SGD)),
+    ):
+        with pytest.raises(TypeError, match=r"a class without ⊥Grad, got \w+, which takes ⊥Grad steps already"):
+            make(name)
+
+
+def test_the_handle_of_a_class_can_be_had():
+    optimizer = orthograd.OrthoGrad(parameters((3, 3)), "torch.optim.SGD", lr=0.1)
+    with pytest.raises(ValueError, match=r"call remove\(\) of its handle, orthograd\.attachment_of\(optimizer\)"):
+        orthograd.attach(optimizer)
+    orthograd.attachment_of(optimizer).remove()
+    assert orthograd.attach(optimizer, granularity="row").is_attached
 
 
 def test_of_nested_blocks_the_inner_counts():

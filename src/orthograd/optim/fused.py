@@ -44,6 +44,9 @@ class FusedOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         options = taken_from(kwargs)
+        for name, value in (("stochastic_rounding", stochastic_rounding), ("master_weights", master_weights)):
+            if not isinstance(value, bool):
+                raise TypeError(f"expected {name} to be True or False, got {value!r}")
         groups: Any = params if isinstance(params, Tensor) else _listed(params)  # torch refuses a tensor
         self._choose_base(groups, kwargs)
         self.base.__init__(self, groups, *args, **kwargs)
@@ -155,7 +158,7 @@ class FusedAttachment(Attachment):
         """Take a step between the hooks: in one pass, or by projecting the gradients before torch's step."""
         self._is_taken = True
         self._watch_missing_gradients()
-        self._see_gradients(self._stepping)
+        self._bypass.see_gradients()
         if not self._plans.step_(self.optimizer, self._stepping, self.partition.options.engine):
             self._project_gradients_(self._stepping)
             self.optimizer.plain_step()

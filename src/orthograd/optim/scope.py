@@ -42,7 +42,9 @@ class Scope:
             made, self._made = (self._made, []) if self._depth == 0 else ([], self._made)
         for each in reversed(made):  # what was made last contains the others
             stepping = _innermost(each)
-            if attachment_of(stepping) is None:
+            # ZeroRedundancyOptimizer projects all parameters, and then steps its part with another optimizer.
+            is_inside = any(getattr(o, "optim", None) is stepping and _innermost(o) is o for o in made)
+            if attachment_of(stepping) is None and not is_inside:
                 self.handles.append(attach(stepping, where=self.where, **self.options))
 
 

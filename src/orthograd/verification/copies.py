@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ class Verification(tuple[Row, ...]):
 
     @property
     def is_complete(self) -> bool:
-        """True if every parameter that ⊥Grad should act on is projected, and there is one."""
+        """True if every parameter that ⊥Grad should act on is seen to be projected, and there is one."""
         return any(row.is_projected for row in self) and not any(row.reason.startswith("NOT") for row in self)
 
     def __str__(self) -> str:
@@ -59,13 +60,19 @@ class Verification(tuple[Row, ...]):
 STEPS = 3  # in their first step some optimizers only fill their state
 IGNORED = "NOT projected: the step does not use .grad"
 RADIAL = "NOT projected: a radial part is left"
+TOO_SMALL = "NOT known: its steps are lost in rounding; verify with a larger learning rate"
+REPLACED = "NOT known: step() was replaced on this optimizer, and may not run its hooks"
 
 
 class Trial(NamedTuple):
-    """Weights after steps on a copy, and the largest absolute cosine of each parameter with what was projected."""
+    """Weights after steps on a copy, and the largest absolute cosine of each parameter with what was projected.
+
+    ``rounding`` is how much of a cosine may come from the rounding of weights.
+    """
 
     weights: list[Tensor]
     cosines: list[float]
+    rounding: list[float]
 
 
 class Trials(NamedTuple):
@@ -84,11 +91,14 @@ class Verifier:
         self.parameters = members(optimizer)
         step = inspect.signature(type(optimizer).step).parameters.get("closure")
         self._needs_closure = step is not None and step.default is inspect.Parameter.empty
+        # Schedulers wrap the step of the class, and say so.
+        self._is_replaced = inspect.unwrap(optimizer.step) is not inspect.unwrap(type(optimizer).step)
 
     def verified(self) -> Verification:
         """A row for each parameter."""
         self._refuse_uncopied()
-        with same_random_numbers() as rewind:
+        with same_random_numbers() as rewind, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what attach and the first steps have said, or will say
             attached = self._attached_trial(rewind)
             rewind()
             plain = self._trial(*self._copied(), is_projected=False)
@@ -111,16 +121,18 @@ class Verifier:
         projected = trials.attached if is_update else trials.by_hand
         cosines = trials.plain.cosines[index], projected.cosines[index]
         reason = self._complaint(index, parameter, cosines[1], is_update, trials) if skipped is None else skipped
+        reason = reason or (REPLACED if self._is_replaced else "")
         return Row(name, tuple(parameter.shape), not reason, *cosines, reason)
 
     def _complaint(self, index: int, parameter: Tensor, cosine: float, is_update: bool, trials: Trials) -> str:
         """Why a parameter that should be projected is not; empty if it is."""
         if not parameter.detach().any():
             return "zero: it has no direction yet"
-        if cosine > max(1e-5, 2 * torch.finfo(parameter.dtype).eps):
+        rounding = trials.attached.rounding[index] if is_update else 0.0
+        if cosine > max(1e-5, 2 * torch.finfo(parameter.dtype).eps, rounding):
             return RADIAL
         if is_update:
-            return ""
+            return TOO_SMALL if rounding > 0.1 else ""
         with_orthograd, plain, by_hand = (trial.weights for trial in trials)
         change, to_hand, to_plain = (
             float((one[index] - other).norm())
@@ -135,14 +147,16 @@ class Verifier:
         if to_hand > 1e-3 * change and (to_hand > rounding or to_plain < 0.1 * to_hand):
             return IGNORED
         # Some optimizers use the sign alone, which a projection need not change in a small tensor. It does in some.
-        return IGNORED if change > 0 and all(map(torch.equal, with_orthograd, plain)) else ""
+        if change == 0 or not all(map(torch.equal, with_orthograd, plain)):
+            return ""
+        return TOO_SMALL if change <= rounding else IGNORED
 
     def _attached_trial(self, rewind: Callable[[], None]) -> Trial:
         twin, partition = self._copied()
         handle = self.attach(twin, partition)
         rewind()  # attaching may have drawn random numbers
         before = [p.detach().clone() for p in members(twin)]
-        cosines = [0.0] * len(before)
+        cosines, rounding = [0.0] * len(before), [0.0] * len(before)
         for gradients in self._gradients():
             before = [p.detach().clone() for p in members(twin)]
             shares = {id(p): 0.0 for p in members(twin)}
@@ -156,8 +170,9 @@ class Verifier:
             ]
             found = self._cosines(partition, twin, updates, before)
             cosines = [max(pair) for pair in zip(cosines, found, strict=True)]
+            rounding = [max(*three) for three in zip(rounding, map(lost_in_rounding, updates, before), strict=True)]
         handle.remove()
-        return Trial([p.detach().clone() for p in members(twin)], cosines)
+        return Trial([p.detach().clone() for p in members(twin)], cosines, rounding)
 
     def _trial(self, twin: Optimizer, partition: Partition, *, is_projected: bool) -> Trial:
         handle = self.attach(twin, partition)
@@ -175,7 +190,7 @@ class Verifier:
                 cosines = [max(pair) for pair in zip(cosines, found, strict=True)]
 
             self._step(twin, prepare)
-        return Trial([p.detach().clone() for p in members(twin)], cosines)
+        return Trial([p.detach().clone() for p in members(twin)], cosines, [0.0] * len(cosines))
 
     def _step(self, twin: Optimizer, prepare: Callable[[], None]) -> None:
         if not self._needs_closure:
@@ -186,7 +201,12 @@ class Verifier:
             prepare()
             return torch.zeros(())
 
-        step(twin, closure) if self._needs_closure else step(twin)
+        try:
+            step(twin, closure) if self._needs_closure else step(twin)
+        except Exception as error:  # a third-party step can need anything
+            raise RuntimeError(
+                f"verify() could not take a step on a copy of this {type(twin).__name__}: {error!r}"
+            ) from error
 
     def _gradients(self) -> Iterator[list[Tensor | None]]:
         """Gradients at about 45° to their weights, from a private generator."""
@@ -272,6 +292,15 @@ def largest_cosine(pairs: list[tuple[Tensor, Tensor]], options: Options) -> floa
     left, right = (torch.cat([t.reshape(shape) for t in column]) for column in zip(*dense, strict=True))
     products = (left * right).sum(-1).abs() / (left.norm(dim=-1) * right.norm(dim=-1)).clamp_min(1e-300)
     return float(products.max())
+
+
+def lost_in_rounding(update: Tensor, weight: Tensor) -> float:
+    """How large a cosine of an update with its weight the rounding of the new weight can make; 0 without an update."""
+    pair = (
+        torch.linalg.vector_norm(as_real(local(t.detach())).to_dense(), dtype=torch.float64) for t in (weight, update)
+    )
+    size, change = map(float, pair)
+    return 2 * torch.finfo(weight.dtype).eps * size / change if change else 0.0
 
 
 def copied(optimizer: Optimizer) -> Optimizer:

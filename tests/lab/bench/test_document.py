@@ -51,6 +51,11 @@ def test_training_loops_are_a_table_with_their_record(results, claim):
     assert "commit " in records or "orthograd " in records
 
 
+def test_a_training_step_that_misses_its_target_says_so(results, claim):
+    write_record(results / "bench-cpu-loop.json", [replace(claim, value=1.03, target=1.02)], environment(CPU))
+    assert "| 1.03 (target ≤ 1.02 missed) |" in document.loop_costs(results)
+
+
 def test_the_answer_and_readme_quote_the_same_loop(results, claim):
     eager = replace(claim, key=replace(claim.key, model="ResNet-18"))
     compiled = replace(eager, key=replace(eager.key, setting="batch of 32, torch.compile"), value=9.0)

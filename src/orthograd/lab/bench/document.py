@@ -82,7 +82,8 @@ def loop_costs(results: Path) -> str:
             added = f"{alone * (claim.value - 1):+.2g}".replace("-", "−")
             fused = f"{claim.others[FUSED]:.2f}" if FUSED in claim.others else ""
             milliseconds = f"{alone:,.0f}" if alone >= 100 else f"{alone:.3g}"
-            rows.append([machine, *what, milliseconds, added, f"{claim.value:.2f}", fused])
+            ratio = f"{claim.value:.2f}" + ("" if claim.holds else f" (target ≤ {claim.target:g} missed)")
+            rows.append([machine, *what, milliseconds, added, ratio, fused])
     header = ["machine", "network", "optimizer", "ms a step without ⊥Grad", "ms added", "with / without", "fused class"]
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]

@@ -121,7 +121,7 @@ MEASUREMENTS = {
         device="cuda",
     ),
     "loop": Measurement(
-        "cost of ⊥Grad in a whole training step of an ordinary loop; no target",
+        "a whole training step of ResNet-50, ViT-S or GPT-2 small takes at most 1.02 times as long with ⊥Grad",
         lambda device, quick: loop_cost(device, quick=quick),
     ),
     "metrics": Measurement(
