@@ -51,6 +51,18 @@ def test_losses_and_gradients_are_those_of_torch(smoothing, labels):
         np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=2e-5, atol=1e-7 * float(leaf.grad.abs().max()))
 
 
+@pytest.mark.parametrize("kind", ["indices", "probabilities"])
+@pytest.mark.parametrize("axis", [1, -2])
+def test_the_classes_can_be_in_the_axis_of_torch(kind, axis):
+    logits = np.moveaxis(logits_of(3.0).reshape(4, 5, CLASSES), -1, 1)
+    labels = LABELS.reshape(4, 5) if kind == "indices" else np.moveaxis(SPREAD.reshape(4, 5, CLASSES), -1, 1)
+    expected = losses.stablemax_cross_entropy(
+        torch.tensor(logits.copy()), torch.tensor(labels.copy()), reduction="none", label_smoothing=0.1
+    )
+    values = ours.stablemax_cross_entropy(logits, labels, axis=axis, label_smoothing=0.1)
+    np.testing.assert_allclose(values, expected.numpy(), rtol=1e-6)
+
+
 def test_the_gradient_of_a_confident_sample_is_not_zero():
     logits, labels = jnp.array([[1e6, -1e6, -1e6]]), jnp.array([0])
     gradient = jax.grad(lambda x: ours.stablemax_cross_entropy(x, labels).sum())(logits)

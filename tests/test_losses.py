@@ -48,6 +48,41 @@ def test_float32_is_a_few_units_in_the_last_place_from_float64(scale):
     assert ulps(log_stablemax(logits), logs) < 4
 
 
+@pytest.mark.parametrize(("classes", "scale"), [(2, 10.0), (10, 1.0), (10, 1e4), (100, 10.0)])
+def test_the_documented_limit_of_8_units_holds_for_100_000_samples(classes, scale):
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(20):
+        logits = scale * torch.randn(5000, classes, generator=generator)
+        labels = torch.randint(classes, (len(logits),), generator=generator)
+        labels[::2] = logits[::2].argmax(-1)  # confident samples, too
+        target = torch.rand(logits.shape, generator=generator).softmax(-1)
+        probabilities, logs = reference(logits)
+        losses = -logs.gather(-1, labels[:, None])[:, 0]
+        smoothed = 0.9 * losses - 0.1 * logs.mean(-1)
+        assert ulps(stablemax(logits), probabilities) < 8
+        assert ulps(log_stablemax(logits), logs) < 8
+        for reduction, reduced in (("none", lambda x: x), ("mean", torch.mean)):
+            options = {"reduction": reduction}
+            assert ulps(stablemax_cross_entropy(logits, labels, **options), reduced(losses)) < 8
+            expected = reduced(-(logs * target.double()).sum(-1))
+            assert ulps(stablemax_cross_entropy(logits, target, **options), expected) < 8
+            loss = stablemax_cross_entropy(logits, labels, label_smoothing=0.1, **options)
+            assert ulps(loss, reduced(smoothed)) < 8
+
+
+@pytest.mark.parametrize(("dtype", "scale"), product(HALVES, (1.0, 10.0, 1e4)))
+def test_losses_in_half_precision_are_rounded_once(dtype, scale):
+    logits, labels = logits_of(scale, dtype, rows=10_000), torch.arange(10_000) % CLASSES
+    target = logits_of(1.0, dtype, rows=10_000).softmax(-1)
+    _, logs = reference(logits)
+    losses, spread = -logs.gather(-1, labels[:, None])[:, 0], -(logs * target.double()).sum(-1)
+    for smoothing in (0.0, 0.1):
+        uniform = -smoothing * logs.mean(-1)
+        for given, expected in ((labels, losses), (target, spread)):
+            loss = stablemax_cross_entropy(logits, given, reduction="none", label_smoothing=smoothing)
+            assert ulps(loss, (1 - smoothing) * expected + uniform) < 0.51
+
+
 @pytest.mark.parametrize(("scale", "dtype"), product((1e-3, 1.0, 30.0, 1e4), HALVES))
 def test_half_precision_is_rounded_once(scale, dtype):
     logits = logits_of(scale, dtype)
@@ -156,7 +191,26 @@ def test_a_batch_that_is_all_ignored_has_no_mean():
         assert stablemax_cross_entropy(logits, torch.full_like(target, -100), label_smoothing=smoothing).isnan()
 
 
-FLOATS, LABELS = torch.zeros(3, 4), torch.tensor([0, 1, 2])
+@pytest.mark.parametrize("target", TARGETS)
+def test_images_with_channels_last_have_a_gradient(target):
+    logits, wanted = sample((2, 5, 3, 2), target)
+    gradients = []
+    for given in (logits, logits.to(memory_format=torch.channels_last)):
+        leaf = given.clone().requires_grad_()
+        stablemax_cross_entropy(leaf, wanted).backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_gradients_of_targets_and_weights_are_those_of_finite_differences():
+    logits, target = sample((2, 5, 3), "probabilities")
+    inputs = [each.requires_grad_() for each in (logits, target, torch.arange(1.0, 6.0, dtype=torch.float64))]
+    assert torch.autograd.gradcheck(lambda *given: stablemax_cross_entropy(*given, label_smoothing=0.1), inputs)
+    assert torch.autograd.gradgradcheck(lambda *given: stablemax_cross_entropy(*given, label_smoothing=0.1), inputs)
+
+
+FLOATS, LABELS, NAN = torch.zeros(3, 4), torch.tensor([0, 1, 2]), math.nan
+PROBABILITIES = torch.full((3, 4), 0.25)
 BAD = {
     "integer logits": ((FLOATS.long(), LABELS), {}),
     "complex logits": ((FLOATS.cfloat(), LABELS), {}),
@@ -174,13 +228,47 @@ BAD = {
     "a reduction that is unknown": ((FLOATS, LABELS), {"reduction": "median"}),
     "a reduction that is unknown, probabilities": ((FLOATS, FLOATS), {"reduction": "median"}),
     "smoothing beyond 1": ((FLOATS, LABELS), {"label_smoothing": 1.5}),
+    "smoothing beyond 1, probabilities": ((FLOATS, PROBABILITIES), {"label_smoothing": 1.5}),
+    "smoothing below 0": ((FLOATS, LABELS), {"label_smoothing": -0.1}),
+    "smoothing below 0, probabilities": ((FLOATS, PROBABILITIES), {"label_smoothing": -0.1}),
+    "smoothing of NaN": ((FLOATS, LABELS), {"label_smoothing": NAN}),
+    "smoothing of NaN, probabilities": ((FLOATS, PROBABILITIES), {"label_smoothing": NAN}),
+    "smoothing of None": ((FLOATS, LABELS), {"label_smoothing": None}),
+    "one weight, probabilities": ((FLOATS, PROBABILITIES, torch.ones(1)), {}),
+    "a weight without dimensions, probabilities": ((FLOATS, PROBABILITIES, torch.tensor(1.0)), {}),
+    "weights of shape (C, 1)": ((FLOATS, LABELS, torch.ones(4, 1)), {}),
+    "weights of shape (C, 1), probabilities": ((FLOATS, PROBABILITIES, torch.ones(4, 1)), {}),
+    "weights of shape (1, C), probabilities": ((FLOATS, PROBABILITIES, torch.ones(1, 4)), {}),
+    "a list of weights": ((FLOATS, LABELS, [1.0] * 4), {}),
+    "weights of zero": ((FLOATS, LABELS, torch.zeros(4)), {}),
+    "weights of zero, smoothed": ((FLOATS, LABELS, torch.zeros(4)), {"label_smoothing": 0.1}),
+    "weights of NaN": ((FLOATS, LABELS, torch.full((4,), NAN)), {}),
+    "a list as target": ((FLOATS, [0, 1, 2]), {}),
+    "no target": ((FLOATS, None), {}),
+    "a list of logits": (([[0.0] * 4] * 3, LABELS), {}),
+    "a reduction of None": ((FLOATS, LABELS), {"reduction": None}),
+    "labels in uint8": ((FLOATS, LABELS.byte()), {}),
+    # An index of uint8 would be a mask.
+    "labels in uint8, smoothed": ((FLOATS[:, :3], LABELS.byte(), torch.ones(3)), {"label_smoothing": 0.1}),
+    "labels in bool": ((FLOATS, LABELS.bool()), {}),
+    "probabilities of NaN": ((FLOATS, PROBABILITIES * NAN), {}),
+    "probabilities that are negative": ((FLOATS, -PROBABILITIES), {}),
+    "probabilities in complex numbers": ((FLOATS, PROBABILITIES.cfloat()), {}),
     "an index to ignore in probabilities": ((FLOATS, FLOATS), {"ignore_index": 2}),
     "integers in place of probabilities": ((FLOATS, FLOATS.long()), {}),
     "a scalar": ((torch.tensor(1.0), torch.tensor(0)), {}),
+    "a scalar with a label in 1-D": ((torch.tensor(1.0), torch.tensor([0])), {}),
+    "a scalar with a probability": ((torch.tensor(1.0), torch.tensor(1.0)), {}),
     "an empty batch": ((FLOATS[:0], LABELS[:0]), {}),
     "an empty batch, summed": ((FLOATS[:0], LABELS[:0]), {"reduction": "sum"}),
     "an empty batch of probabilities": ((FLOATS[:0], FLOATS[:0]), {}),
+    "an empty batch of probabilities, each": ((FLOATS[:0], FLOATS[:0]), {"reduction": "none"}),
     "no classes": ((FLOATS[:, :0], LABELS), {}),
+    "no classes, probabilities": ((FLOATS[:, :0], FLOATS[:, :0]), {}),
+    "no classes, probabilities, weighted": ((FLOATS[:, :0], FLOATS[:, :0], torch.ones(0)), {}),
+    "no classes, probabilities, smoothed": ((FLOATS[:, :0], FLOATS[:, :0]), {"label_smoothing": 0.1}),
+    "no classes, probabilities, summed": ((FLOATS[:, :0], FLOATS[:, :0]), {"reduction": "sum"}),
+    "no classes, probabilities, each": ((FLOATS[:, :0], FLOATS[:, :0]), {"reduction": "none"}),
 }
 
 
@@ -193,6 +281,7 @@ def outcome(function, arguments, options):
 
 @pytest.mark.parametrize("bad", BAD)
 def test_bad_input_ends_as_in_cross_entropy(bad):
+    """All logits are zero: there stablemax and softmax are equal."""
     assert outcome(stablemax_cross_entropy, *BAD[bad]) == outcome(functional.cross_entropy, *BAD[bad])
 
 
@@ -222,6 +311,8 @@ def test_the_dtype_is_that_of_cross_entropy(dtype):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         expected = functional.cross_entropy(logits, target).dtype
         assert stablemax_cross_entropy(logits, target).dtype == expected == torch.float32
+        wrong = (logits, target, torch.ones(CLASSES, dtype=torch.float64))  # autocast leaves float64 as it is
+        assert outcome(stablemax_cross_entropy, wrong, {}) == outcome(functional.cross_entropy, wrong, {})
     leaf = logits.clone().requires_grad_()
     stablemax_cross_entropy(leaf, target).backward()
     assert leaf.grad.dtype == dtype

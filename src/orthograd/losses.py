@@ -11,6 +11,7 @@ Reference: Prieto, Barsbey, Mediano and Birdal, "Grokking at the Edge of Numeric
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -64,22 +65,32 @@ def stablemax_cross_entropy(
         weight: a weight for each class (C,).
         ignore_index: class index whose samples count for nothing.
         reduction: "mean", "sum" or "none".
-        label_smoothing: from 0 to 1, share of the target that is spread over all classes.
+        label_smoothing: at most 1, share of the target that is spread over all classes. As in torch, a negative value
+            and NaN count as 0.
 
     Raises:
-        RuntimeError, IndexError, ValueError: where torch's cross_entropy does, for the same arguments.
+        RuntimeError, IndexError, ValueError, TypeError: where torch's cross_entropy does, for the same arguments.
+
+    torch's deprecated ``size_average``, ``reduce`` and ``reduction="elementwise_mean"`` do not exist here.
 
     >>> logits = torch.tensor([[1.0, 0.0, -1.0, -1.0]])
     >>> stablemax_cross_entropy(logits, torch.tensor([0]))  # log 2
     tensor(0.6931)
     """
-    if not 0.0 <= label_smoothing <= 1.0:
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    for name, given in (("input", input), ("target", target), ("weight", weight)):
+        if not isinstance(given, Tensor) and (name != "weight" or given is not None):
+            raise TypeError(f"expected {name} to be a Tensor, got {type(given).__name__}")
+    if label_smoothing > 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    dim = 1 if input.ndim > 1 else 0
+    dim = 0 if input.ndim == 1 else 1
+    has_probabilities = target.shape == input.shape
+    if has_probabilities:  # torch decides by the shape, too
+        _check_probabilities(input, target, weight, dim, ignore_index)
     logs = log_stablemax(input, dim, dtype=_at_least_float32(input.dtype))
     result = torch.float32 if _is_autocast(input) else input.dtype
-    if target.shape == input.shape:
-        _check_probabilities(target, ignore_index)
+    if has_probabilities:
         loss = _with_probabilities(logs, target, weight, dim, reduction, label_smoothing)
         for given in (target, weight):
             result = result if given is None else torch.promote_types(result, given.dtype)
@@ -87,22 +98,24 @@ def stablemax_cross_entropy(
     if weight is not None:
         weight = _checked(weight, result).to(logs.dtype)
     loss = functional.nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
-    if label_smoothing:
+    if label_smoothing > 0:
         uniform = _uniform_loss(logs, target, weight, dim, ignore_index, reduction)
-        loss = (1 - label_smoothing) * loss + label_smoothing / input.shape[dim] * uniform
+        loss = (1 - label_smoothing) * loss + _share(label_smoothing, input.shape[dim]) * uniform
     return loss.to(result)
 
 
-def _check_probabilities(target: Tensor, ignore_index: int) -> None:
+def _check_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, dim: int, ignore_index: int) -> None:
     if not target.is_floating_point():
         raise RuntimeError(f"Expected floating point type for target with class probabilities, got {target.dtype}")
     if ignore_index >= 0:
         raise RuntimeError("ignore_index is not supported for floating point target")
+    if weight is not None and weight.shape != (classes := input.size(dim),):
+        raise RuntimeError(f"expected a weight of shape ({classes},), got {tuple(weight.shape)}")
 
 
 def _checked(weight: Tensor, dtype: torch.dtype) -> Tensor:
     """The weight; half precision is computed in float32, so that torch would miss a dtype that differs."""
-    if weight.dtype != dtype and not torch.is_autocast_enabled(weight.device.type):
+    if (torch.float32 if _is_autocast(weight) else weight.dtype) != dtype:
         raise RuntimeError(f"expected scalar type {dtype} but found {weight.dtype}")
     return weight
 
@@ -110,12 +123,20 @@ def _checked(weight: Tensor, dtype: torch.dtype) -> Tensor:
 def _with_probabilities(
     logs: Tensor, target: Tensor, weight: Tensor | None, dim: int, reduction: str, smoothing: float
 ) -> Tensor:
-    classes = logs.shape[dim]
-    if smoothing:
-        target = target * (1 - smoothing) + smoothing / classes
-    losses = -(logs * target * _along(weight, logs, dim)).sum(dim)
-    # As torch has it, the mean is over samples, whatever their weights.
-    return losses if reduction == "none" else losses.sum() / (losses.numel() if _is_mean(reduction) else 1)
+    if smoothing > 0:
+        wide = target.to(torch.promote_types(target.dtype, logs.dtype))
+        target = wide * (1 - smoothing) + _share(smoothing, logs.shape[dim])
+    products = logs * target * _along(weight, logs, dim)
+    if reduction == "none":
+        return -products.sum(dim)
+    # As in torch, the mean is over samples, whatever their weights, and NaN without classes.
+    samples = products.numel() // products.shape[dim] if products.numel() else 0
+    return -products.sum() / (samples if reduction == "mean" else 1)
+
+
+def _share(smoothing: float, classes: int) -> float:
+    """The share of each class in the label smoothing."""
+    return smoothing / classes if classes else math.inf
 
 
 def _uniform_loss(
@@ -126,22 +147,17 @@ def _uniform_loss(
     losses = -(logs * _along(weight, logs, dim)).sum(dim).masked_fill(is_ignored, 0)
     if reduction == "none":
         return losses
-    if not _is_mean(reduction):
+    if reduction == "sum":
         return losses.sum()
     if weight is None:
         return losses.sum() / (~is_ignored).sum()
-    return losses.sum() / weight[target.masked_fill(is_ignored, 0)].masked_fill(is_ignored, 0).sum()
+    weights = weight.gather(0, target.masked_fill(is_ignored, 0).flatten())
+    return losses.sum() / weights.masked_fill(is_ignored.flatten(), 0).sum()
 
 
 def _along(weight: Tensor | None, logs: Tensor, dim: int) -> Tensor | int:
     """The weights of the classes in a shape that broadcasts with the logits."""
     return 1 if weight is None else weight.view(-1, *[1] * (logs.ndim - dim - 1))
-
-
-def _is_mean(reduction: str) -> bool:
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
-    return reduction == "mean"
 
 
 def _computed(function: Any, like: Any, logits: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
@@ -150,7 +166,8 @@ def _computed(function: Any, like: Any, logits: Tensor, dim: int, dtype: torch.d
     wide = torch.promote_types(logits.dtype, _at_least_float32(result))
     if not wide.is_floating_point or logits.numel() == 0:
         return like(logits, dim, dtype=dtype)  # type: ignore[no-any-return]  # an empty tensor, or torch's error
-    return function.apply(logits.to(wide), dim).to(result)  # type: ignore[no-any-return]
+    # Contiguous, as torch's softmax is: nll_loss has no gradient for other log-probabilities of images.
+    return function.apply(logits.to(wide).contiguous(), dim).to(result)  # type: ignore[no-any-return]
 
 
 def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
