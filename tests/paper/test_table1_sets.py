@@ -11,19 +11,21 @@ import pytest
 from scipy import stats
 
 from orthograd.lab.jobs.bundles import read_bundle
+from orthograd.paper.evidence import value_of
 from orthograd.paper.studies import last_batch
 from orthograd.paper.studies.table1_sets import SETS, pairs, pooled
+from orthograd.paper.verdicts.primary import primary
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 
 
 @pytest.fixture(scope="module")
 def sets():
-    return [pair for _, pair in pairs(RESULTS)]
+    return [pair for *_, pair in pairs(RESULTS)]
 
 
-def by_seed(records, metric):
-    return {record["config"]["seed"]: record["metrics"]["clean"][metric] for record in records}
+def by_seed(records, metric, images="clean"):
+    return {record["config"]["seed"]: value_of(record, f"{images}.{metric}") for record in records}
 
 
 def test_every_set_has_all_of_its_seeds_and_no_other(sets):
@@ -47,6 +49,21 @@ def test_the_unit_is_the_seed(sets, metric):
     assert [*row.interval] == pytest.approx([fmean(means) - half, fmean(means) + half], rel=1e-6)
 
 
+def test_corrupted_images_are_pooled_by_seed_over_the_sets_that_have_them():
+    sets = [pair for *_, pair in pairs(RESULTS, "shifted")]
+    assert [(pair.seeds[0], len(pair.seeds)) for pair in sets] == [(0, 20)] * 4 + [(100, 20)]
+    values: dict[int, list[float]] = {}
+    for pair in sets:
+        sgd, own = (by_seed(runs, "ece", "shifted") for runs in (pair.baseline, pair.candidate))
+        for seed in pair.seeds:
+            values.setdefault(seed, []).append(own[seed] - sgd[seed])
+    means = [fmean(each) for each in values.values()]
+    row = primary(pooled(RESULTS, "shifted"))["shifted.ece"]
+    assert row.baseline.n == len(means) == 40
+    assert row.difference == pytest.approx(fmean(means), rel=1e-9)
+    assert row.p == pytest.approx(stats.ttest_1samp(means, 0).pvalue, rel=1e-6)
+
+
 def test_the_change_by_the_last_batch_is_a_difference_of_differences():
     loss = {}
     for choice in ("keep", "drop"):
@@ -68,9 +85,35 @@ def test_a_variant_of_the_last_batch_is_compared_with_the_batch_kept():
         for choice in ("keep", "weighted")
     }
     changes = [losses["weighted"][seed] - losses["keep"][seed] for seed in range(100, 110)]
-    (row,) = [row for row in last_batch.last_batch_why(RESULTS).splitlines() if "8/64" in row]
+    rows = last_batch.last_batch_why(RESULTS).splitlines()
+    (row,) = [row for row in rows if "8/64" in row]
     assert f"{fmean(losses['weighted'][seed] for seed in range(100, 110)):.3f}" in row
     assert f"| {fmean(changes):+.3f} (" in row
+
+
+def test_a_run_that_broke_down_is_left_out_of_a_row_of_its_own():
+    rows = last_batch.last_batch_why(RESULTS).splitlines()
+    (row,) = [row for row in rows if "without seed" in row]
+    loss = {
+        choice: by_seed(read_bundle(RESULTS / f"reproduction/resnet18_{choice}-baseline.json"), "loss")
+        for choice in ("keep", "drop", "running_statistics")
+    }
+    seeds = [seed for seed in range(100, 110) if seed != 101]
+    own = fmean(loss["running_statistics"][seed] for seed in seeds)
+    assert row.startswith(f"| with running statistics, without seed 101 | 9 | 73.4 | {own:.3f} |")
+    for choice in ("keep", "drop"):
+        change = fmean(loss["running_statistics"][seed] - loss[choice][seed] for seed in seeds)
+        assert f"| {change:+.3f} (".replace("-", "−") in row
+
+
+def test_predictions_on_the_variants_are_checked_by_the_mean_as_registered():
+    outcomes = {prediction: (measured, outcome) for prediction, measured, outcome in last_batch._predictions(RESULTS)}
+    measured, outcome = outcomes["With running statistics for it, SGD's mean loss is nearer to dropped"]
+    assert outcome == "right"
+    assert "without the broken run" in measured
+    assert outcomes["⊥Grad lowers the loss about twice as much"][1] == "inconclusive"
+    adamw = outcomes["AdamW: ⊥Grad's effect on the loss changes by less than 0.05"][1]
+    assert adamw == "right, with 5 paired seeds of the 10 registered; the interval reaches beyond 0.05"
 
 
 def test_runs_of_the_two_settings_share_images_and_initial_weights():

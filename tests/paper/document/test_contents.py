@@ -313,6 +313,9 @@ def test_corrupted_images_after_temperature_scaling_are_shown_where_measured(evi
     for name, run in evidence.records.items():
         shifted = {images: run["metrics"][images] | {"ece": 0.25} for images in ("fog.1", "snow.5")}
         runs[name] = run | {"after_temperature": run["after_temperature"] | {"shifted": shifted}}
+    told = [[block.text for block in contents(each) if isinstance(block, Words)] for each in (evidence, Evidence(runs))]
+    assert any("after temperature scaling: not evaluated in older runs, so no experiment" in text for text in told[0])
+    assert any("only these experiments have them: Table 1: ResNet-18; " in text for text in told[1])
     rows, part = rows_of(Evidence(runs))
     assert not any("Not measured" in block.text for block in part if isinstance(block, Words))
     assert rows["corrupted, scaled", "ECE ↓"][0] == "0.2500 ± 0.0000"

@@ -8,7 +8,14 @@ import math
 import pytest
 
 from orthograd.paper.grokking.claims import PUBLISHED, Published
-from orthograd.paper.grokking.figures import GROUPS, MECHANISM, accuracy_figure, mechanism_figure
+from orthograd.paper.grokking.figures import (
+    GROUPS,
+    MECHANISM,
+    METHODS,
+    accuracy_figure,
+    mechanism_figure,
+    with_rate,
+)
 from orthograd.paper.grokking.measurement import MEASURES
 from orthograd.paper.grokking.page import results_table, summary, verdicts_table, write_page
 from orthograd.paper.grokking.predictions import PREDICTIONS, median_step, predicted
@@ -65,8 +72,13 @@ def test_a_record_of_other_settings_does_not_count(tmp_path):
 
 def test_the_table_counts_seeds():
     lines = results_table(BOTH).splitlines()
-    assert "| AdamW | – | 3 | 300 | 0 of 3 | – | 50% / 1% |" in lines[2]
-    assert "| ⊥AdamW | 1 | 3 | 300 | 3 of 3 | 150 (150–300) | 50% / 97% |" in lines[3]
+    assert "| AdamW | 0.01 | – | 3 | 300 | 0 of 3 | – | 50% / 1% |" in lines[2]
+    assert "| ⊥AdamW | 0.01 | 1 | 3 | 300 | 3 of 3, 2 at the end | 150 (150–300) | 50% / 97% |" in lines[3]
+
+
+def test_seeds_without_a_gradient_are_not_in_the_mean_of_its_radial_share():
+    gone = record_of("adamw", [[0.0, 0.1]] * 3, radial=[[0.5, None], [0.5, 0.2], [0.5, 0.4]])
+    assert "| 30% (2 seeds) |" in results_table({"adamw": gone})
 
 
 def test_the_sentences_name_every_method():
@@ -74,7 +86,9 @@ def test_the_sentences_name_every_method():
     assert said.startswith(
         "Test accuracy reaches 95% with AdamW in 0 of 3 seeds, ⊥AdamW in 3 of 3 seeds (median step 150)."
     )
-    assert said.endswith("by softmax collapse: 50% (AdamW), 50% (⊥AdamW).")
+    assert "at step 50 the norm of logits, the median over seeds, is 0.5 (AdamW), 0.5 (⊥AdamW); " in said
+    assert said.endswith("accuracy on training pairs is 50% (AdamW), 50% (⊥AdamW).")
+    assert summary({"adamw": FAILS}).endswith("Accuracy on training pairs at the end: 50% (AdamW).")
 
 
 def test_verdicts_follow_the_rule_of_the_reproduction():
@@ -92,6 +106,25 @@ def test_verdicts_follow_the_rule_of_the_reproduction():
     lines = verdicts_table(BOTH).splitlines()
     assert len(lines) == 2 + 2
     assert lines[2].endswith("| reproduced |")
+
+
+def test_steps_that_a_baseline_lacks_make_a_difference_a_bound():
+    claim = Published("fewer steps", "1", "ortho_adamw", "adamw", measure="steps", says="lower")
+    assert claim.is_bound(BOTH)
+    assert not claim.is_bound({"adamw": LEARNS, "ortho_adamw": LEARNS})
+    assert not claim.is_bound({"adamw": FAILS, "ortho_adamw": FAILS}), "then it bounds nothing"
+    fails = record_of("transformer_adamw", [[0.0, 0.0, 0.0]] * 3)
+    sooner = record_of("transformer_ortho_adamw", [[0.0, 1.0, 1.0]] * 3)
+    assert "| ≤ −2,500 (" in verdicts_table({"transformer_adamw": fails, "transformer_ortho_adamw": sooner})
+
+
+def test_an_order_of_tiny_differences_is_right_by_its_letter_alone():
+    names = ("float16_40", "float32_40", "float64_40")
+    for ends, outcome in (((0.001, 0.002, 0.003), "right by its letter alone: "), ((0.1, 0.2, 0.3), "right")):
+        records = {name: record_of(name, [[0.0, end]] * 2) for name, end in zip(names, ends, strict=True)}
+        ((_, _, told),) = predicted(records)
+        assert told.startswith(outcome)
+        assert (told == "right") == (ends[0] == 0.1)
 
 
 def test_seeds_that_both_rows_have_are_paired():
@@ -122,7 +155,7 @@ def test_every_prediction_can_be_checked():
 def test_every_row_is_in_a_figure_and_every_claim_has_its_rows():
     drawn = {name for names in GROUPS.values() for name in names}
     assert drawn == set(ROWS)
-    assert {name for names in MECHANISM for name in names} <= set(ROWS)
+    assert {name for names in MECHANISM for name in names} == set(METHODS) <= set(ROWS)
     assert {name for claim in PUBLISHED for name in claim.rows} <= set(ROWS)
 
 
@@ -134,6 +167,22 @@ def test_figures_show_medians_and_bands():
     assert len(figure.axes[0].collections) == 2
     titles = [axes.get_title() for axes in accuracy_figure(BOTH).axes if axes.get_title()]
     assert titles == ["figure 1: rate 0.01"]
+
+
+def test_a_method_has_one_look_in_both_halves_and_rows_of_a_half_differ():
+    assert METHODS["adamw"] == METHODS["adamw_long"]
+    assert METHODS["adamw_float64"] == METHODS["float64_40"]
+    for names in MECHANISM:
+        assert len({str(METHODS[name]) for name in names}) == len(names)
+    above, below = ({str(METHODS[name]) for name in names} for names in MECHANISM)
+    assert above & below == {str(METHODS[name]) for name in ("adamw", "adamw_float64")}
+
+
+def test_the_rate_is_named_where_rows_of_a_picture_have_several():
+    short, long = (record_of(name, [[0.0, 0.0]]) for name in ("adamw_long", "float32_40"))
+    assert with_rate(short, [short]) == "AdamW"
+    assert with_rate(short, [short, long]) == "AdamW, rate 0.01"
+    assert with_rate(long, [short, long]).endswith("\nrate 0.0005")
 
 
 def test_values_that_are_not_finite_are_left_out_of_a_figure():

@@ -44,6 +44,19 @@ def estimate(value, error=0.1, n=20):
         (HIGHER, estimate(-0.8), "not reproduced"),
         (Claim(None, size=-1.0, seeds=20), estimate(-0.9), "compatible"),  # nothing is claimed, so no effect to find
         (Claim(None, size=-1.0, seeds=20), estimate(-5.0), "not reproduced"),
+        # Not claimed, and within the range, but our interval lies on the other side of zero.
+        (Claim(None, size=0.46, rounding=0.01, seeds=5), estimate(-2.77, error=0.88, n=10), "not reproduced"),
+        (Claim(None, size=-0.02, rounding=0.01, seeds=5), estimate(0.046, error=0.016, n=10), "not reproduced"),
+        (
+            Claim(None, size=-0.2, rounding=0.01, seeds=5),
+            estimate(-0.67, error=0.19, n=10),
+            "compatible",
+        ),  # the same side
+        (
+            Claim(None, size=-0.01, rounding=0.02, seeds=5),
+            estimate(0.1, error=0.04, n=10),
+            "compatible",
+        ),  # its side is lost
         (Claim("lower"), estimate(0.0), "compatible"),  # without a size nothing is excluded
         (Claim("equal", margin=1.0), estimate(0.1), "reproduced"),
         (Claim("equal", margin=1.0), estimate(0.1, error=2.0), "compatible"),
@@ -52,6 +65,7 @@ def estimate(value, error=0.1, n=20):
         (Claim("lower", size=0.5, rounding=0.1), estimate(-0.8), "contradicted by its own numbers"),
         (Claim("higher", size=-0.5, rounding=0.1), estimate(0.8), "contradicted by its own numbers"),
         (Claim("higher", size=-0.5, rounding=0.6), estimate(0.8), "reproduced"),  # the sign is lost in rounding
+        (Claim("lower", size=0.0, rounding=0.1), estimate(-0.8), "contradicted by its own numbers"),  # equal means
     ],
 )
 def test_every_verdict_can_be_reached(claim, ours, expected):
@@ -136,6 +150,17 @@ def test_on_our_records_the_rule_can_fail_and_chance_gives_next_to_nothing(answe
     assert answers["table1"].tally("claimed")["reproduced"][0] == 5
     assert answers["resnet50"].tally("claimed")["reproduced"][0] == 0
     assert answers["resnet50"].tally("claimed")["not reproduced"][0] >= 4
+
+
+def test_no_difference_is_compatible_with_its_opposite(answers):
+    """On ResNet-50 accuracy falls and the Brier score rises, where the paper prints the other signs."""
+    for answer in answers.values():
+        for row in answer.section.rows:
+            claim, ours = answer.claims(row)["difference"], answer.estimate(row, "difference")
+            if abs(claim.size) > claim.rounding and ours.is_significant and claim.size * ours.value < 0:
+                assert answer.verdict(row, "difference") != "compatible", row.quantity
+    (row,) = (row for row in answers["resnet50"].section.rows if row.quantity == "clean.top1_accuracy")
+    assert answers["resnet50"].verdict(row, "difference") == "not reproduced"
 
 
 def test_swapped_methods_are_not_reproduced(answers):

@@ -105,6 +105,14 @@ def test_corruptions_have_their_verdicts_one_by_one():
     assert "reproduced: fog" in found.reason
 
 
+def test_a_gain_that_the_papers_own_table_does_not_show_is_contradicted_by_it():
+    """Both means after temperature scaling are printed as equal, so the statement must not be called compatible."""
+    for means in ({}, {"ece": 0.4, "brier_mean": 0.4}):
+        unchanged, kept = verdicts(evidence(temperature=means), "temperature")
+        assert kept == "contradicted by its own numbers"
+        assert unchanged != kept
+
+
 def test_a_statement_without_a_number_is_not_tested():
     (statement,) = (each for each in STATEMENTS if each.untested is not None)
     assert "no number" in statement.untested

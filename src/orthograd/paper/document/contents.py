@@ -13,6 +13,7 @@ from ..evidence import Evidence, minutes_of
 from ..formats import MARK
 from ..plan import EXPERIMENTS, PAIR, Experiment, Scale
 from ..verdicts.numbers import VERDICTS, Of, Tally, total
+from ..verdicts.primary import primary
 from ..verdicts.rule import DRAWS, RULE
 from ..verdicts.statements import STATEMENTS, checked
 from .blocks import Block, ByHand, Heading, Items, Picture, Table, Words, as_markdown, as_page, table
@@ -100,9 +101,11 @@ def _summary(evidence: Evidence, folder: str | None, *, has_post_hoc: bool = Fal
     yield Heading(2, "Verdicts")
     yield Items(RULE)
     yield Words(
-        "The number in parentheses is the mean count if ⊥Grad did nothing. For it we set ⊥Grad's mean to SGD's in "
-        f"every metric, swap the methods at random within each pair, and apply the same rule, {DRAWS} times. "
-        "Differences that the paper does not claim are counted too; they can be no more than compatible."
+        "The number in parentheses is the mean count if ⊥Grad did nothing. For it we make data without an effect from "
+        "our runs. We set ⊥Grad's mean to SGD's in every metric, which removes the effect and keeps the variation from "
+        "seed to seed. If both methods are the same, either run of a pair could have come from either. So we swap them "
+        f"at random, which gives new data sets, and apply the same rule to {DRAWS} of them. Differences that the paper "
+        "prints without claiming them are counted too; they can be no more than compatible."
     )
     yield _counts(evidence, folder)
     yield Heading(2, "Experiments")
@@ -133,8 +136,9 @@ def _answer(evidence: Evidence, folder: str | None) -> Iterator[Block]:
         yield Words(
             f"**{_short_answer(reproduced, claimed)}.** The paper's tables claim {claimed} differences between the "
             f"methods. Our runs reproduce {reproduced} of them; if ⊥Grad did nothing, they would reproduce "
-            f"{by_chance:.1f}. {tally['compatible'][0]} are compatible, and {tally['not reproduced'][0]} are not "
-            "reproduced."
+            f"{by_chance:.1f}. {tally['compatible'][0]} of the {claimed} are compatible with our runs, and "
+            f"{tally['not reproduced'][0]} are not reproduced. The table of verdicts below has larger counts: it also "
+            "has the differences that the paper prints without claiming them."
         )
     if folder is not None:
         yield ByHand("answer", "Not written yet.")
@@ -221,8 +225,9 @@ def _by_verdict(verdicts: dict[str, str]) -> str:
 
 
 def _how(evidence: Evidence) -> str:
-    """The recipe, the time, and what was not run."""
+    """The recipe, the time, what was not evaluated, and what was not run."""
     own = [each for each in EXPERIMENTS.values() if each.is_of_the_paper]
+    scaled = [each.title for each in _begun(evidence) if _has_scaled_corrupted_images(each, evidence)]
     missing = [each.title for each in EXPERIMENTS.values() if not is_begun(each, evidence)]
     text = (
         "The recipe is the paper's, unless a page says otherwise. Runs of a seed share their images, initial weights "
@@ -231,7 +236,15 @@ def _how(evidence: Evidence) -> str:
         "`orthograd reproduce all --dry-run` estimates the minutes before anything runs. `make reproduce-check` fails "
         "if a page differs from its records."
     )
+    text += " Corrupted images after temperature scaling: not evaluated in older runs, so "
+    text += f"only these experiments have them: {'; '.join(scaled)}." if scaled else "no experiment has them."
     return f"{text} Not run: {'; '.join(missing)}." if missing else text
+
+
+def _has_scaled_corrupted_images(experiment: Experiment, evidence: Evidence) -> bool:
+    """True if all runs of one of its methods beside the first have them, as in the tables of its page."""
+    pairs = (pair for pair, _, _ in effects_of(experiment, evidence).values())
+    return any("shifted_after_temperature.ece" in primary(pair) for pair in pairs)
 
 
 def _time(experiments: Iterable[Experiment], evidence: Evidence) -> str:

@@ -40,6 +40,13 @@ class Published:
             return [float(record.row.steps if step is None else step) for step in record.steps_to_generalize()]
         return [100 * value for value in record.at("test_accuracy", self.step)]
 
+    def is_bound(self, records: Mapping[str, Record]) -> bool:
+        """True if our difference in steps is the largest possible: seeds of the baseline alone never generalize."""
+        if self.measure != "steps" or not self.baseline:
+            return False
+        baseline, candidate = (records[name].steps_to_generalize() for name in self.rows)
+        return None in baseline and None not in candidate
+
     def estimate(self, records: Mapping[str, Record]) -> Estimate:
         """Our mean, or mean paired difference. Seeds that both rows have are paired."""
         seeds = set.intersection(*({*records[name].seeds} for name in self.rows))

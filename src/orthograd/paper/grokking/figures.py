@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from ...figures.style import BLUE, GREEN, GREY, INK, VERMILION, figure_style
 from .records import Record
 
+ROSE, BROWN = "#CC79A7", "#8A5A00"
 Look = tuple[str, Any]
 LOOKS: tuple[Look, ...] = (
     (INK, "--"),
@@ -25,9 +26,21 @@ LOOKS: tuple[Look, ...] = (
 """Colors and line styles, in the order of the rows."""
 MECHANISM = (
     ("adamw", "ortho_adamw", "decay_8", "stablemax_short", "adamw_float64"),
-    ("float32_40", "float64_40", "float16_40", "adamw_long"),
+    ("adamw_long", "float16_40", "float32_40", "float64_40"),
 )
 """The rows of the first figure: short training above, long training below."""
+METHODS: dict[str, Look] = {
+    "adamw": (INK, "--"),
+    "ortho_adamw": (VERMILION, "-"),
+    "decay_8": (GREEN, (0, (1, 1))),
+    "stablemax_short": (BLUE, "-."),
+    "adamw_float64": (GREY, (0, (5, 1))),
+    "adamw_long": (INK, "--"),
+    "float64_40": (GREY, (0, (5, 1))),
+    "float32_40": (ROSE, "-"),
+    "float16_40": (BROWN, (0, (3, 1, 1, 1))),
+}
+"""The looks of these rows: a method has the same in both halves, and no other row has it."""
 
 PANELS = {
     "test_accuracy": ("accuracy on test pairs", "generalization"),
@@ -60,13 +73,22 @@ def mechanism_figure(records: Mapping[str, Record]) -> Figure:
 
     The rows are those of `MECHANISM`, or else the first ones that have records.
     """
-    lines = [_looked_up(records, names) for names in MECHANISM]
+    lines = [[(records[name], METHODS[name]) for name in names if name in records] for names in MECHANISM]
     lines = [rows for rows in lines if rows] or [_looked_up(records, [*records])]
     with figure_style():
         figure = Figure(figsize=(7.2, 4.4 * len(lines)), layout="constrained")
         for part, rows in zip(figure.subfigures(len(lines), 1, squeeze=False)[:, 0], lines, strict=True):
             _measures(part, rows)
     return figure
+
+
+def with_rate(record: Record, among: Sequence[Record]) -> str:
+    """The title of a row, with its learning rate if the rows of a picture have several."""
+    rates = {each.row.learning_rate for each in among}
+    if len(rates) == 1:
+        return record.row.title
+    space = "\n" if len(record.row.title) > 20 else " "
+    return f"{record.row.title},{space}rate {record.row.learning_rate:g}"
 
 
 def _measures(part: Any, rows: Sequence[tuple[Record, Look]]) -> None:
@@ -82,7 +104,9 @@ def _measures(part: Any, rows: Sequence[tuple[Record, Look]]) -> None:
             axes.set_ylim(-0.03, 1.03)
         _thousands(axes, [record for record, _ in rows])
     last.set_axis_off()
-    last.legend(*panels[0].get_legend_handles_labels(), loc="center", frameon=False)
+    shown = [record for record, _ in rows]
+    labels = [with_rate(record, shown) for record in shown]
+    last.legend(panels[0].get_lines(), labels, loc="center", frameon=False, labelspacing=0.8)
 
 
 def accuracy_figure(records: Mapping[str, Record]) -> Figure:

@@ -18,26 +18,29 @@ from .records import GENERALIZES, Record, read_records
 from .rows import QUICK_ON_A_GPU
 
 Records = Mapping[str, Record]
+EARLY = 50
+"""A step before any seed of figure 1 generalizes, at which the sentences compare logits."""
 BANDS = "medians over seeds, bands from the lowest to the highest seed"
 
 
 def results_table(records: Records) -> str:
     """A line for each row: how many seeds generalize, when, and how the row ends."""
-    header = ["row", "figure", "seeds", "steps", "generalize", "median step", "accuracy, training / test"]
+    header = ["row", "rate", "figure", "seeds", "steps", "generalize", "median step", "accuracy, training / test"]
     header += ["radial", "zero loss", "zero gradient", "confidence", "ECE ↓"]
     return markdown_table(header, [_line(each) for each in records.values()])
 
 
 def _line(record: Record) -> list[str]:
     steps = [step for step in record.steps_to_generalize() if step is not None]
-    n = len(record.seeds)
+    n, at_end = len(record.seeds), sum(record.generalizes_at_the_end())
     accuracies = (_share(record.at(f"{part}_accuracy")) for part in ("train", "test"))
     return [
         record.row.title,
+        f"{record.row.learning_rate:g}",
         record.row.figure or "–",
         str(n),
         f"{record.row.steps:,}",
-        f"{len(steps)} of {n}",
+        f"{len(steps)} of {n}" + (f", {at_end} at the end" if at_end < len(steps) else ""),
         f"{median(steps):,.0f} ({min(steps):,}–{max(steps):,})" if steps else "–",
         " / ".join(accuracies),
         *(_share(record.at(measure)) for measure in ("radial", "zero_loss", "zero_gradient")),
@@ -46,16 +49,20 @@ def _line(record: Record) -> list[str]:
 
 
 def _share(values: Sequence[float]) -> str:
-    """The mean in percent, never rounded to 0% or 100% where it is not.
+    """The mean in percent, never rounded to 0% or 100% where it is not; how many seeds have a value unless all do.
 
     >>> [_share([value]) for value in (0.0, 0.0004, 0.004, 0.5, 0.999, 0.9999, 1.0)]
     ['0%', '< 0.1%', '0.4%', '50%', '99.9%', '> 99.9%', '100%']
+    >>> _share([0.5, nan, 0.7])
+    '60% (2 seeds)'
     """
-    percent = 100 * fmean(value for value in values if not isnan(value)) if not all(map(isnan, values)) else nan
+    known = [value for value in values if not isnan(value)]
+    percent = 100 * fmean(known) if known else nan
+    counted = f" ({len(known)} seeds)" if len(known) < len(values) else ""
     if 0 < percent < 0.05 or 99.95 <= percent < 100:
-        return "< 0.1%" if percent < 50 else "> 99.9%"
+        return ("< 0.1%" if percent < 50 else "> 99.9%") + counted
     is_near = 0 < percent < 1 or 99 < percent < 100
-    return f"{percent:.1f}%" if is_near else f"{percent:.0f}%"
+    return (f"{percent:.1f}%" if is_near else f"{percent:.0f}%") + counted
 
 
 def verdicts_table(records: Records) -> str:
@@ -71,7 +78,8 @@ def _verdict_line(claim: Published, records: Records) -> list[str]:
     low, high = estimate.interval
     unit = "%" if claim.measure == "accuracy" and not claim.baseline else ""
     digits = 1 if claim.measure == "accuracy" else 0
-    ours = f"{_number(estimate.value, digits)}{unit} ({_number(low, digits)} to {_number(high, digits)})"
+    bound = "≤ " if claim.is_bound(records) else ""
+    ours = f"{bound}{_number(estimate.value, digits)}{unit} ({_number(low, digits)} to {_number(high, digits)})"
     published = {"higher": "higher", "lower": "lower"}.get(claim.says or "", "")
     published = f"{claim.size:g}{unit}" if claim.size is not None else published
     return [claim.text, claim.figure, published, ours, str(estimate.n), claim.verdict(records)]
@@ -87,7 +95,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def summary(records: Records) -> str:
-    """Three sentences: who generalizes, who has learned the training pairs, and what is left of the gradient."""
+    """Three sentences: who generalizes, who has learned the training pairs, and how large logits are early on."""
     shown = [records[name] for name in QUICK_ON_A_GPU if name in records] or [*records.values()][:1]
     after = [[step for step in record.steps_to_generalize() if step is not None] for record in shown]
     who = [
@@ -95,17 +103,20 @@ def summary(records: Records) -> str:
         + (f" (median step {median(steps):,.0f})" if steps else "")
         for record, steps in zip(shown, after, strict=True)
     ]
-    radial, zero = (_each(shown, measure) for measure in ("radial", "zero_loss"))
+    early = [record for record in shown if record.row.loss == "softmax"]
+    logits = ", ".join(f"{median(record.at('logit_norm', EARLY)):.2g} ({record.row.title})" for record in early)
+    differ = (
+        f" With softmax they differ early: at step {EARLY} the norm of logits, the median over seeds, is {logits}; "
+        f"accuracy on training pairs is {_each(early, 'train_accuracy', EARLY)}."
+    )
     return (
         f"Test accuracy reaches {GENERALIZES:.0%} with {', '.join(who)}. "
-        f"Accuracy on training pairs at the end: {_each(shown, 'train_accuracy')}. "
-        f"The share of the last gradient that only rescales the weights is {radial}; "
-        f"training pairs whose loss has rounded to zero, by softmax collapse: {zero}."
+        f"Accuracy on training pairs at the end: {_each(shown, 'train_accuracy')}." + (differ if len(early) > 1 else "")
     )
 
 
-def _each(records: Sequence[Record], measure: str) -> str:
-    return ", ".join(f"{_share(record.at(measure))} ({record.row.title})" for record in records)
+def _each(records: Sequence[Record], measure: str, step: int | None = None) -> str:
+    return ", ".join(f"{_share(record.at(measure, step))} ({record.row.title})" for record in records)
 
 
 def predictions_table(records: Records) -> str:

@@ -17,18 +17,22 @@ PRECISIONS = {share: tuple(f"float{bits}_{share}" for bits in (16, 32, 64)) for 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A prediction: its text, the rows that it is about, and a check of their records."""
+    """A prediction: its text, the rows that it is about, and a check of their records.
+
+    ``note`` adds to the outcome of a prediction that is right.
+    """
 
     text: str
     rows: tuple[str, ...]
     is_right: Callable[..., bool]
     measured: Callable[[Record], str]
+    note: Callable[..., str] = lambda *_: ""
 
     def line(self, records: Records) -> list[str]:
         """The prediction, the values of its rows, and the outcome."""
         chosen = [records[name] for name in self.rows]
         values = "; ".join(f"{record.row.title}: {self.measured(record)}" for record in chosen)
-        return [self.text, values, "right" if self.is_right(*chosen) else "wrong"]
+        return [self.text, values, f"right{self.note(*chosen)}" if self.is_right(*chosen) else "wrong"]
 
 
 def generalizing(record: Record, by: float = inf) -> float:
@@ -66,6 +70,12 @@ def _most(share: float, by: float = inf) -> Callable[..., bool]:
 def _is_ordered(*records: Record) -> bool:
     values = [_mean(record, "test_accuracy") for record in records]
     return sorted(set(values)) == values
+
+
+def _too_small(*records: Record) -> str:
+    """A note if the accuracies differ by less than the point that a verdict needs."""
+    values = [_mean(record, "test_accuracy") for record in records]
+    return "" if max(values) - min(values) >= 0.01 else " by its letter alone: less than a point in all"
 
 
 def _are_fewer(*records: Record) -> bool:
@@ -120,6 +130,7 @@ PREDICTIONS = (
             names,
             _is_ordered,
             _value("test_accuracy"),
+            _too_small,
         )
         for share, names in PRECISIONS.items()
     ),

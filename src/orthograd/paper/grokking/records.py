@@ -43,6 +43,10 @@ class Record:
             for curve in self.curves["test_accuracy"]
         ]
 
+    def generalizes_at_the_end(self) -> list[bool]:
+        """True for each seed with a test accuracy of at least 95% at the last recorded step."""
+        return [value >= GENERALIZES for value in self.at("test_accuracy")]
+
     def as_text(self) -> str:
         """JSON with a line for each seed and measure."""
         whole = {"row": self.row.as_dict(), "made": self.made, "seeds": self.seeds, "steps": self.steps}

@@ -24,7 +24,7 @@ from ..verdicts.rule import LEVEL
 from ..verdicts.statements import POINT
 from .effect import Effect, recorded_effects
 from .method_tables import moment, reproduced
-from .table1_sets import pooled
+from .table1_sets import pooled, record_links
 
 SMALL = POINT["ece"]
 """A difference in ECE that is too small to matter, as in the verdicts on the paper's claims."""
@@ -37,6 +37,7 @@ STUDIED = {
     "after_temperature.ece": "ece_scaled",
 }
 """The rows of the primary comparison that docs/results/when.json has."""
+HEADER = ("setting", "seeds", "ECE ↓, difference", "accuracy ↑, difference in points", "recommendation")
 TABLE_1 = {
     "clean.top1_accuracy": " ↑",
     "clean.loss": " ↓",
@@ -82,9 +83,13 @@ def recommendation(setting: Setting) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A row of the table: a function that reads its setting (None without runs), and whether README has the row."""
+    """A row of the table: a function that reads its setting (None without runs), and a link to the records it reads.
+
+    ``in_readme`` is true if README has the row.
+    """
 
     read: Callable[[Path], Setting | None]
+    record: str
     in_readme: bool = False
 
 
@@ -102,12 +107,14 @@ def of_runs(
         pair = reproduced(results, setting, *methods)
         return None if pair is None else _setting(title, pair, images)
 
-    return Source(read, readme)
+    return Source(read, record_links(f"reproduction/{setting}-{{}}.json", methods), readme)
 
 
 def of_sets(title: str, *, images: str = "clean", readme: bool = False) -> Source:
-    """A row from all sets of runs of table 1, pooled by seed."""
-    return Source(lambda results: _setting(title, pooled(results), images), readme)
+    """A row from all sets of runs of table 1 with these images, pooled by seed."""
+    sets = "shifted" if images == "shifted" else "clean"
+    link = "[all sets](#all-sets-of-runs-of-table-1)"
+    return Source(lambda results: _setting(title, pooled(results, sets), images), link, readme)
 
 
 def _setting(title: str, pair: MethodPair, images: str) -> Setting:
@@ -117,7 +124,7 @@ def _setting(title: str, pair: MethodPair, images: str) -> Setting:
 
 def _names(images: str) -> tuple[str, str]:
     """ECE and accuracy, which temperature scaling does not change."""
-    return f"{images}.ece", f"{'clean' if images == 'after_temperature' else images}.top1_accuracy"
+    return f"{images}.ece", f"{'shifted' if images.startswith('shifted') else 'clean'}.top1_accuracy"
 
 
 def of_comparison(title: str, name: str, images: str, *, readme: bool = False) -> Source:
@@ -128,7 +135,7 @@ def of_comparison(title: str, name: str, images: str, *, readme: bool = False) -
         effects = recorded_effects(record["tables"])
         return Setting(title, len(record["seeds"]), *(effects[each] for each in _names(images)))
 
-    return Source(read, readme)
+    return Source(read, f"[both](results/compare/digits-{name}.json)", readme)
 
 
 def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Source:
@@ -144,13 +151,18 @@ def of_study(title: str, case: str, stop: int, *, readme: bool = False) -> Sourc
         )
         return Setting(title, len(first), *(Effect.of(rows[name]) for name in _names("clean")))
 
-    return Source(read, readme)
+    return Source(read, "[both](results/when.json)", readme)
 
 
 SOURCES = (
     of_sets("ResNet-18, few labels, clean images", readme=True),
-    of_runs("ResNet-18, few labels, corrupted images", "resnet18", images="shifted", readme=True),
-    of_sets("ResNet-18, few labels, after temperature scaling", images="after_temperature", readme=True),
+    of_sets("ResNet-18, few labels, corrupted images", images="shifted", readme=True),
+    of_sets("ResNet-18, few labels, clean images after temperature scaling", images="after_temperature", readme=True),
+    of_runs(
+        "ResNet-18, few labels, corrupted images after temperature scaling",
+        "resnet18_first",
+        images="shifted_after_temperature",
+    ),
     of_runs("ResNet-18, few labels, 1000 epochs", "resnet18_1000_epochs"),
     of_runs("ResNet-18, few labels, small last batch dropped", "resnet18_drop", readme=True),
     of_runs("ResNet-18, all 50,000 labels", "resnet18_all_labels", readme=True),
@@ -187,13 +199,15 @@ def advised(results: Path) -> Iterator[tuple[Source, Setting, str]]:
 
 
 def advice(results: Path) -> str:
-    """The table of docs/should-i-use-it.md: all rows."""
-    return _table((setting, words) for _, setting, words in advised(results))
+    """The table of docs/should-i-use-it.md: all rows, with links to their records."""
+    rows = ([*_cells(setting, words), source.record] for source, setting, words in advised(results))
+    return markdown_table([*HEADER, "record"], rows)
 
 
 def advice_short(results: Path) -> str:
     """The table of README.md: the rows that it quotes."""
-    return _table((setting, words) for source, setting, words in advised(results) if source.in_readme)
+    rows = (_cells(setting, words) for source, setting, words in advised(results) if source.in_readme)
+    return markdown_table(HEADER, rows)
 
 
 def table1(results: Path) -> str:
@@ -230,8 +244,5 @@ def comparisons(results: Path) -> str:
     return markdown_table(header, rows)
 
 
-def _table(rows: Iterator[tuple[Setting, str]]) -> str:
-    header = ["setting", "seeds", "ECE ↓, difference", "accuracy ↑, difference in points", "recommendation"]
-    return markdown_table(
-        header, ([each.title, str(each.seeds), each.ece.text(3), each.accuracy.text(2), words] for each, words in rows)
-    )
+def _cells(setting: Setting, words: str) -> list[str]:
+    return [setting.title, str(setting.seeds), setting.ece.text(3), setting.accuracy.text(2), words]

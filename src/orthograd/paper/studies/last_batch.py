@@ -5,10 +5,10 @@ Runs of the same seed share images, initial weights and order, whatever happens 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 
 from ...calibration import CONVENTIONS
 from ...lab.comparison.formats import metric_title
@@ -29,6 +29,10 @@ VARIANTS = {
     "drop": "dropped",
 }
 WHY_SEEDS = range(100, 110)
+BROKEN = 50.0
+"""Accuracy in percent below which a run of SGD has broken down; all others are at 70 or more."""
+REGISTERED_ADAMW = 10
+"""Seeds that the prediction for AdamW was registered for."""
 ELSEWHERE = {
     "resnet18_adamw": "ResNet-18, AdamW",
     "resnet50": "ResNet-50",
@@ -96,18 +100,38 @@ def variants(results: Path) -> dict[str, MethodPair]:
     return {choice: pair.of_seeds(WHY_SEEDS) for choice, pair in pairs.items() if pair is not None}
 
 
+def unbroken(pair: MethodPair) -> MethodPair:
+    """The pair over the seeds whose SGD run has not broken down."""
+    accuracies = pair.tables["clean"]["top1_accuracy"].baseline_values
+    return pair.of_seeds([seed for seed, value in zip(pair.seeds, accuracies, strict=True) if value >= BROKEN])
+
+
 def last_batch_why(results: Path) -> str:
-    """SGD and ⊥Grad with each variant of the last batch, on clean images."""
+    """SGD and ⊥Grad with each variant of the last batch, on clean images; once more without broken runs of SGD."""
     pairs, rows = variants(results), []
-    kept = pairs["keep"].tables["clean"]["loss"].baseline_values
     for choice, pair in pairs.items():
-        clean = pair.tables["clean"]
-        loss, ece, accuracy = (clean[metric] for metric in ("loss", "ece", "top1_accuracy"))
-        change = "–" if choice == "keep" else Effect.of(compare(kept, loss.baseline_values)).text(3)
-        means = f"{accuracy.baseline.mean:.1f}", f"{loss.baseline.mean:.3f}", f"{median(loss.baseline_values):.3f}"
-        rows.append([VARIANTS[choice], *means, change, Effect.of(loss).text(3), Effect.of(ece).text(3)])
-    sgd = ["SGD, accuracy, % ↑", "SGD, loss ↓", "SGD, median loss ↓", "SGD, loss − kept"]
-    return markdown_table(["last batch", *sgd, "⊥Grad − SGD, loss", "⊥Grad − SGD, ECE"], rows)
+        rows.append(_why(VARIANTS[choice], pair, pairs))
+        if len(whole := unbroken(pair).seeds) < len(pair.seeds):
+            left_out = ", ".join(str(seed) for seed in pair.seeds if seed not in whole)
+            rows.append(_why(f"{VARIANTS[choice]}, without seed {left_out}", pair.of_seeds(whole), pairs))
+    sgd = ["SGD, accuracy, % ↑", "SGD, loss ↓", "SGD, loss − kept", "SGD, loss − dropped"]
+    return markdown_table(["last batch", "seeds", *sgd, "⊥Grad − SGD, loss", "⊥Grad − SGD, ECE"], rows)
+
+
+def _why(title: str, pair: MethodPair, pairs: Mapping[str, MethodPair]) -> list[str]:
+    """A variant, and SGD's loss with it beside the same seeds with the batch kept and dropped."""
+    loss, ece, accuracy = (pair.tables["clean"][metric] for metric in ("loss", "ece", "top1_accuracy"))
+    others = (_sgd_loss(pairs[choice].of_seeds(pair.seeds)) for choice in ("keep", "drop"))
+    changes = [
+        "–" if values == loss.baseline_values else Effect.of(compare(values, loss.baseline_values)).text(3)
+        for values in others
+    ]
+    means = f"{accuracy.baseline.mean:.1f}", f"{loss.baseline.mean:.3f}"
+    return [title, str(len(pair.seeds)), *means, *changes, Effect.of(loss).text(3), Effect.of(ece).text(3)]
+
+
+def _sgd_loss(pair: MethodPair) -> tuple[float, ...]:
+    return pair.tables["clean"]["loss"].baseline_values
 
 
 def elsewhere(results: Path) -> dict[str, Crossed]:
@@ -144,11 +168,12 @@ def _predictions(results: Path) -> Iterator[list[str]]:
     after = _metric(pairs, "temperature-scaled", "loss")
     yield _row("Without the last batch, SGD's loss is higher", loss.baseline, is_right=loss.baseline.interval.low > 0)
     yield _row("⊥Grad lowers the loss more", loss.interaction, is_right=loss.interaction.interval.high < 0)
-    ratio = loss.dropped.difference / loss.kept.difference
+    beyond = compare([2 * each for each in _differences(loss.kept)], _differences(loss.dropped))  # twice: zero
     yield [
         "⊥Grad lowers the loss about twice as much",
-        f"{ratio:.1f} times",
-        "right" if 1.5 <= ratio <= 2.5 else "wrong: more" if ratio > 2.5 else "wrong: less",
+        f"dropped {loss.dropped.difference:+.3f}, kept {loss.kept.difference:+.3f}".replace("-", "−")
+        + f"; dropped − 2 × kept: {Effect.of(beyond).text(3)}",
+        "inconclusive" if 0.0 in beyond.interval else "wrong: more" if beyond.difference < 0 else "wrong: less",
     ]
     yield _row("⊥Grad lowers ECE more", ece.interaction, is_right=ece.interaction.interval.high < 0)
     yield _row(
@@ -165,32 +190,41 @@ def _predictions(results: Path) -> Iterator[list[str]]:
 
     yield from _nearer(results)
     if (adamw := elsewhere(results).get("resnet18_adamw")) is not None:
-        yield _row(
+        change = adamw.interaction
+        prediction, measured, outcome = _row(
             "AdamW: ⊥Grad's effect on the loss changes by less than 0.05",
-            adamw.interaction,
-            is_right=abs(adamw.interaction.difference) < 0.05,
+            change,
+            is_right=abs(change.difference) < 0.05,
         )
+        if (n := change.baseline.n) < REGISTERED_ADAMW:
+            outcome += f", with {n} paired seeds of the {REGISTERED_ADAMW} registered"
+        if max(map(abs, change.interval)) > 0.05:
+            outcome += "; the interval reaches beyond 0.05"
+        yield [prediction, measured, outcome]
 
 
 def _nearer(results: Path) -> Iterator[list[str]]:
-    """Rows on SGD's loss with a variant: nearer to kept or to dropped, by the mean, as predicted, and the median."""
-    losses = {choice: pair.tables["clean"]["loss"].baseline_values for choice, pair in variants(results).items()}
+    """Rows on SGD's mean loss with a variant: nearer to kept or to dropped; the same without broken runs."""
+    pairs = variants(results)
     for choice, words, expected in (
         ("running_statistics", "With running statistics for it", "drop"),
         ("first", "With it first in the epoch", "keep"),
         ("weighted", "With its loss weighted by 8/64", "keep"),
     ):
-        found = []
-        for average in (fmean, median):
-            kept, dropped, own = (average(losses[each]) for each in ("keep", "drop", choice))
-            found.append("keep" if abs(own - kept) < abs(own - dropped) else "drop")
-        outcome = "right" if found[0] == expected else "wrong"
-        by_median = (
-            "" if found[0] == found[1] else f" by the mean, {'wrong' if outcome == 'right' else 'right'} by the median"
-        )
-        means = (f"{fmean(losses[each]):.3f}" for each in (choice, "keep", "drop"))
-        prediction = f"{words}, SGD's loss is nearer to {VARIANTS[expected]}"
-        yield [prediction, "{} (kept {}, dropped {})".format(*means), outcome + by_median]
+        whole = unbroken(pairs[choice]).seeds
+        measured, nearest = _means(pairs, choice, pairs[choice].seeds)
+        if len(whole) < len(pairs[choice].seeds):
+            measured += f"; without the broken run {_means(pairs, choice, whole)[0]}"
+        outcome = "right" if nearest == expected else "wrong"
+        yield [f"{words}, SGD's mean loss is nearer to {VARIANTS[expected]}", measured, outcome]
+
+
+def _means(pairs: Mapping[str, MethodPair], choice: str, seeds: Sequence[int]) -> tuple[str, str]:
+    """SGD's mean loss with a variant, with the batch kept and dropped, over these seeds; which of both is nearer."""
+    own, kept, dropped = (fmean(_sgd_loss(pairs[each].of_seeds(seeds))) for each in (choice, "keep", "drop"))
+    return f"{own:.3f} (kept {kept:.3f}, dropped {dropped:.3f})", min(
+        ("keep", "drop"), key=lambda each: abs(own - {"keep": kept, "drop": dropped}[each])
+    )
 
 
 def _row(prediction: str, measured: Comparison, *, is_right: bool, digits: int = 3) -> list[str]:

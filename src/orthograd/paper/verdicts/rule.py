@@ -29,8 +29,10 @@ RULE = (
     "side of zero. The paper claims one where its p is at most 0.05, or where it has a single seed.",
     "**Compatible**: we do not find the effect, but the paper's number lies in the 95% range that our seeds predict "
     "for it. A mean can be no more than compatible.",
-    "**Not reproduced**: the paper's number lies outside that range, or our interval lies on the other side of zero.",
-    "**Contradicted by its own numbers**: the claim does not follow from the paper's own table.",
+    "**Not reproduced**: the paper's number lies outside that range, or our interval lies on the other side of zero, "
+    "whether or not the paper claims the difference.",
+    "**Contradicted by its own numbers**: the claim does not follow from the paper's own table. One example is a "
+    "claimed difference of two means that are printed as equal.",
     "A claim of **no difference** is reproduced if both methods are equivalent within a margin (accuracy: one point, "
     "ECE: 0.01), and not reproduced if our methods differ significantly.",
 )
@@ -52,10 +54,17 @@ class Claim:
 
     @property
     def contradicts_itself(self) -> bool:
-        """True if the paper's own number lies on the other side of zero, beyond its rounding."""
+        """True if the paper's own number is zero, or lies on the other side of it, beyond its rounding."""
         if self.size is None or self.says not in ("lower", "higher"):
             return False
-        return (self.size if self.says == "lower" else -self.size) > self.rounding
+        return self.size == 0 or (self.size if self.says == "lower" else -self.size) > self.rounding
+
+    @property
+    def sign(self) -> int:
+        """-1 if the paper's number is below zero, 1 if above, 0 if its rounding hides that; a claim decides alone."""
+        if self.says is not None:
+            return {"lower": -1, "higher": 1, "equal": 0}[self.says]
+        return 0 if self.size is None or abs(self.size) <= self.rounding else 1 if self.size > 0 else -1
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,8 @@ def verdict_on(claim: Claim, ours: Estimate) -> Verdict:
     'compatible'
     >>> verdict_on(lower, Estimate(0.1, error=0.1, n=20, spread=0.6))  # no difference, and −1 is excluded
     'not reproduced'
+    >>> verdict_on(Claim(None, size=0.5, seeds=5), Estimate(-2.8, error=0.9, n=10, spread=3.7))  # the opposite
+    'not reproduced'
     """
     if claim.contradicts_itself:
         return "contradicted by its own numbers"
@@ -117,8 +128,10 @@ def verdict_on(claim: Claim, ours: Estimate) -> Verdict:
         if ours.is_within(claim.margin):
             return "reproduced"
         return "not reproduced" if ours.is_significant else "compatible"
-    if claim.says is not None and ours.is_significant:
-        return "reproduced" if (ours.value < 0) == (claim.says == "lower") else "not reproduced"
+    if ours.is_significant and claim.sign * ours.value < 0:
+        return "not reproduced"
+    if ours.is_significant and claim.says is not None:
+        return "reproduced"
     if claim.size is not None and claim.size not in ours.expected(claim.seeds, claim.rounding):
         return "not reproduced"
     return "compatible"
