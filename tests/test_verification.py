@@ -506,6 +506,15 @@ def test_models_can_be_copied_before_the_first_step_and_keep_no_hooks_after_four
     assert not model.weight._post_accumulate_grad_hooks
 
 
+def test_gradients_that_were_set_by_hand_cost_no_sum(monkeypatch):
+    """On a GPU a sum waits for it."""
+    made = parameters((4, 3))
+    optimizer = optim.SGD(made, lr=0.1)
+    orthograd.attach(optimizer)
+    monkeypatch.delattr("orthograd.verification.bypass.sum_of")
+    optimizer.step()
+
+
 @pytest.mark.parametrize("is_everywhere", [True, False])
 def test_a_wrapper_that_steps_from_other_weights_is_told_of(is_everywhere):
     schedulefree = pytest.importorskip("schedulefree")

@@ -107,8 +107,7 @@ class Bypass:
         if _has_moved(observed):
             self._warn(
                 f"⊥Grad projects at other weights than those of the gradient: a parameter of shape "
-                f"{tuple(parameter.shape)} has changed between its backward pass and this step. "
-                f"{OTHER_WEIGHTS}"
+                f"{tuple(parameter.shape)} has changed between its backward pass and this step. {OTHER_WEIGHTS}"
             )
         observed.sums, observed.changes, observed.steps = [], 0, observed.steps + 1
         if observed.steps == STEPS:
@@ -144,13 +143,15 @@ class Bypass:
 
 def _has_moved(observed: Observed) -> bool:
     """True if the weights are those of no backward pass since the last step. SAM steps from those of its first."""
+    if not observed.sums:  # gradients that were set by hand: without a backward pass there is nothing to compare
+        return False
     now = sum_of(observed.parameter)
     if now is None or now in observed.sums:
         return False
     values = as_real(local(observed.parameter.detach()))
     # Some forms of SAM subtract the perturbation that they have added, and round twice.
     rounding = 4 * torch.finfo(values.dtype).eps * float(torch.linalg.vector_norm(values, dtype=torch.float64))
-    return bool(observed.sums) and all(each is not None and abs(now - each) > rounding for each in observed.sums)
+    return all(each is not None and abs(now - each) > rounding for each in observed.sums)
 
 
 class MissingGradients:
