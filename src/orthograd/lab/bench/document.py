@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from itertools import repeat
 from pathlib import Path
 
 from ...statistics.table import markdown_table
@@ -166,15 +165,28 @@ def _existing(results: Path, names: Iterable[str]) -> list[Path]:
 def _pivot(results: Path, machines: Machines, *whats: str) -> str:
     """A row for each claim and a column for each machine: our value, then those of others in the same run."""
     by_machine = _by_machine(results, machines, *whats)
-    rows: dict[str, dict[str, str]] = {}
+    rows: dict[str, dict[str, Claim]] = {}
     for machine, claims in by_machine.items():
         for claim in sorted(claims, key=lambda claim: whats.index(claim.key.what)):
-            ours = f"**{claim.value:.3g}**" + ("" if claim.holds else " (target missed)")
-            others = (f"{value:.3g} ({peer})" for peer, value in claim.others.items())
-            row = rows.setdefault(_row_name(claim), {"target": "" if claim.target is None else f"≤ {claim.target:g}"})
-            row[machine] = ", ".join((ours, *others))
-    columns = [*by_machine, "target"]
-    return markdown_table(["", *columns], [[name, *map(row.get, columns, repeat(""))] for name, row in rows.items()])
+            rows.setdefault(_row_name(claim), {})[machine] = claim
+    cells = [
+        [name, *(_values(of_it[machine]) if machine in of_it else "" for machine in by_machine), _targets(of_it)]
+        for name, of_it in rows.items()
+    ]
+    return markdown_table(["", *by_machine, "target"], cells)
+
+
+def _values(claim: Claim) -> str:
+    ours = f"**{claim.value:.3g}**" + ("" if claim.holds else " (target missed)")
+    return ", ".join((ours, *(f"{value:.3g} ({peer})" for peer, value in claim.others.items())))
+
+
+def _targets(by_machine: Mapping[str, Claim]) -> str:
+    """The target of a row, with the machines if it differs between them."""
+    targets = {machine: claim.target for machine, claim in by_machine.items() if claim.target is not None}
+    if len(set(targets.values())) > 1:
+        return ", ".join(f"≤ {target:g} ({machine})" for machine, target in targets.items())
+    return next((f"≤ {target:g}" for target in targets.values()), "")
 
 
 def _row_name(claim: Claim) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan, nan
+from math import isnan
 from pathlib import Path
 from statistics import fmean, median
 
@@ -53,12 +53,14 @@ def _share(values: Sequence[float]) -> str:
 
     >>> [_share([value]) for value in (0.0, 0.0004, 0.004, 0.5, 0.999, 0.9999, 1.0)]
     ['0%', '< 0.1%', '0.4%', '50%', '99.9%', '> 99.9%', '100%']
-    >>> _share([0.5, nan, 0.7])
-    '60% (2 seeds)'
+    >>> _share([0.5, float("nan"), 0.7]), _share([float("nan")])
+    ('60% (2 seeds)', '– (0 seeds)')
     """
     known = [value for value in values if not isnan(value)]
-    percent = 100 * fmean(known) if known else nan
     counted = f" ({len(known)} seeds)" if len(known) < len(values) else ""
+    if not known:
+        return "–" + counted
+    percent = 100 * fmean(known)
     if 0 < percent < 0.05 or 99.95 <= percent < 100:
         return ("< 0.1%" if percent < 50 else "> 99.9%") + counted
     is_near = 0 < percent < 1 or 99 < percent < 100
