@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of,
 # Addresses of gradients repeat from step to step; this many alternating sets are remembered.
 REMEMBERED = 8
 CPU = torch.device("cpu")
-Columns = tuple[list[Tensor | None], list[Tensor]]
+Columns = tuple[list[Tensor | None], list[Tensor], list[int]]
+"""Gradients, weights, and the lengths of the segments."""
 
 
 class Addresses(NamedTuple):
@@ -73,49 +74,49 @@ class Projector:
         self.renormalize, self.rows, self.engine = renormalize, rows, engine
         self._remembered: list[Known] = []
         self._captured: list[list[Plan]] = []
+        # The last segments of parameters, which are the same list in nearly every step; all in one list; and lengths.
+        self._flat: tuple[Any, list[Tensor], list[int]] = None, [], []
 
     def project_(self, segments: Sequence[Segment]) -> None:
         """Project each gradient in place."""
 
         def columns() -> Columns:
             gradients, weights = zip(*chain.from_iterable(segments), strict=True)
-            return list(gradients), list(weights)
+            return list(gradients), list(weights), list(map(len, segments))
 
-        self._project_(segments[0][0].weight if segments else None, segments, columns, lambda: segments)
+        self._project_(segments[0][0].weight if segments else None, columns, lambda: segments)
 
     def project_gradients_(self, segments: Sequence[Sequence[Tensor]], ready: Callable[[], Sequence[Segment]]) -> None:
         """Project the gradients of parameters in place.
 
         ``ready`` returns them as pairs, and may replace ``.grad``. It is not called if the gradients have the addresses
-        of an earlier step on a CUDA device.
+        of an earlier step on a CUDA device. The segments must not be changed in place.
         """
+        if self._flat[0] is not segments:
+            self._flat = segments, list(chain.from_iterable(segments)), list(map(len, segments))
+        _, parameters, lengths = self._flat
 
         def columns() -> Columns:
-            parameters = list(chain.from_iterable(segments))
-            return [parameter.grad for parameter in parameters], parameters
+            return [parameter.grad for parameter in parameters], parameters, lengths
 
-        self._project_(segments[0][0] if segments else None, segments, columns, ready)
+        self._project_(parameters[0] if parameters else None, columns, ready)
 
     def _project_(
         self,
         first: Tensor | None,
-        segments: Sequence[Sequence[Any]],
         columns: Callable[[], Columns],
         ready: Callable[[], Sequence[Segment]],
     ) -> None:
         if first is None or not self._may_remember(first):
             self._project_anew_(ready())
             return
-        lengths = list(map(len, segments))
-        gradients, weights = columns()
-        addresses = addresses_of(gradients, weights, lengths)
+        addresses = addresses_of(*columns())
         if plans := self._known(addresses) or self._moved(addresses):
             self._run(plans)
             return
         plans = self._project_anew_(ready())
         if plans and _is_repeatable(plans):
-            gradients, weights = columns()  # ready() may have replaced gradients
-            addresses = addresses_of(gradients, weights, lengths)
+            addresses = addresses_of(*columns())  # ready() may have replaced gradients
             if addresses is not None:
                 self._remember(Known(addresses, plans))
 
@@ -244,10 +245,10 @@ def _is_repeatable(plans: Sequence[Plan]) -> bool:
     return not is_capturing() and all(plan.holds_addresses for plan in plans)
 
 
-def are_plain(tensors: Sequence[Tensor]) -> bool:
+def are_plain(tensors: Sequence[Tensor], dtypes: Iterable[torch.dtype]) -> bool:
     """True if their addresses identify the data: no DTensor, no lazy negation or conjugation. It loops in C."""
-    is_lazy = chain(map(Tensor.is_complex, tensors), map(Tensor.is_neg, tensors))
-    return set(map(type, tensors)) <= {Tensor} and not any(is_lazy)
+    is_usual = set(map(type, tensors)) <= {Tensor} and not any(dtype.is_complex for dtype in set(dtypes))
+    return is_usual and not any(map(Tensor.is_neg, tensors))
 
 
 def addresses_of(gradients: list[Tensor | None], weights: list[Tensor], lengths: list[int]) -> Addresses | None:
@@ -257,8 +258,9 @@ def addresses_of(gradients: list[Tensor | None], weights: list[Tensor], lengths:
     loops in C.
     """
     has_gradient = [gradient is not None for gradient in gradients]
-    present: list[Any] = list(compress(gradients, has_gradient))
-    if not are_plain(present):
+    present: list[Any] = gradients if all(has_gradient) else list(compress(gradients, has_gradient))
+    dtypes = list(map(attrgetter("dtype"), present))
+    if not are_plain(present, dtypes):
         return None
     try:
         strides: list[Any] = list(map(Tensor.is_contiguous, present))
@@ -268,7 +270,7 @@ def addresses_of(gradients: list[Tensor | None], weights: list[Tensor], lengths:
             list(map(Tensor.data_ptr, present)),
             has_gradient,
             strides,
-            list(map(attrgetter("dtype"), present)),
+            dtypes,
             list(map(Tensor.data_ptr, weights)),
             list(map(Tensor.numel, weights)),
             list(map(Tensor.is_contiguous, weights)),

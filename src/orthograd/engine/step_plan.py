@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +20,10 @@ from .launch import (
     is_aligned,
     is_eligible,
     on_its_device,
+    on_the_host,
+    pinned_copy,
     row_by_row,
+    shallow_copy,
 )
 from .plan import Pair
 from .step_kernels import StepColumn, adamw_kernel, sgd_kernel
@@ -124,7 +126,7 @@ class StepPlan:
         parts = [part.moved(addresses) for part in self._parts]
         if None in parts:
             return None
-        plan = copy.copy(self)
+        plan = shallow_copy(self)
         plan._parts = [part for part in parts if part is not None]
         return plan
 
@@ -201,9 +203,8 @@ class _Part(NamedTuple):
         new = [addresses[address] for address in self.gradients]
         if not are_multiples_of_16(self.gradients) or not are_multiples_of_16(new):
             return None
-        host = torch.empty_like(self.host, pin_memory=self.host.is_pinned())
-        host.copy_(self.host)
-        host[: len(new)] = torch.tensor(new, dtype=torch.int64, device="cpu")
+        host = pinned_copy(self.host)
+        host[: len(new)] = on_the_host(new)
         there = host.to(self.there.device, non_blocking=True)
         launch = self.launch.with_first(there, *self.launch.first[1:])
         return self._replace(gradients=new, host=host, there=there, launch=launch)

@@ -272,7 +272,8 @@ def _serves(
 def _is_served(parameter: Tensor, gradient: Tensor | None, device: torch.device) -> bool:
     if gradient is None:
         return True
-    is_usual = type(parameter) in (Parameter, Tensor) and are_plain([gradient]) and gradient.layout is torch.strided
+    is_plain = are_plain([gradient], [gradient.dtype]) and gradient.layout is torch.strided
+    is_usual = type(parameter) in (Parameter, Tensor) and is_plain
     is_known = parameter.dtype in (torch.float32, torch.bfloat16) and gradient.dtype in (torch.float32, torch.bfloat16)
     return is_usual and is_known and is_dense(parameter) and parameter.device == gradient.device == device
 
