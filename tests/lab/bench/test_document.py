@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from orthograd.lab.bench import document
-from orthograd.lab.bench.claim import environment, write_record
+from orthograd.lab.bench.claim import SEEDS_COST, Key, environment, write_record
 from orthograd.lab.bench.loop import PLAIN_STEP, loop_cost
 from orthograd.lab.jobs.bundles import read_bundles
 
@@ -90,3 +90,12 @@ def test_the_40_runs_that_were_trained_twice_agree_bit_for_bit():
         again = other[key]
         assert (run["losses"], run["weight_norm"]) == (again["losses"], again["weight_norm"])
         assert run["metrics"]["clean"] == again["metrics"]["clean"]
+
+
+def test_a_target_that_differs_between_machines_names_them(tmp_path, claim):
+    for machine, target in {"h200": 3.0, "cpu": 8.0}.items():
+        twenty = replace(claim, key=Key(SEEDS_COST, model="MLP"), value=5.0, target=target, others={})
+        write_record(tmp_path / f"grokking-seeds-{machine}.json", [twenty], environment(CPU))
+    assert document.seeds_costs(tmp_path).splitlines()[2] == (
+        "| 20 seeds over one, MLP | **5** (target missed) | **5** | ≤ 3 (NVIDIA H200), ≤ 8 (2 CPU cores) |"
+    )
