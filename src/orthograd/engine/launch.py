@@ -168,7 +168,7 @@ class Directories:
         if not are_multiples_of_16(self._gradients) or not are_multiples_of_16(gradients):
             return None
         there = shallow_copy(self)
-        there._gradients, there._host, new = gradients, pinned_copy(self._host), on_the_host(gradients)
+        there._gradients, there._host, new = gradients, pinned_copy(self._host), address_tensor(gradients)
         start = place = 0
         for length, columns in zip(self._lengths, self._columns.values(), strict=False):
             # The first row of a directory.
@@ -250,8 +250,8 @@ def shallow_copy(original: Copied) -> Copied:
     return new
 
 
-def on_the_host(addresses: Sequence[int]) -> Tensor:
-    """A tensor of addresses. `torch.tensor` takes twice as long."""
+def address_tensor(addresses: Sequence[int]) -> Tensor:
+    """The addresses as a tensor on the host. `torch.tensor` takes twice as long."""
     return torch.frombuffer(array("q", addresses), dtype=torch.int64)
 
 

@@ -14,13 +14,13 @@ from .launch import (
     SLOTS,
     TYPES,
     Launch,
+    address_tensor,
     are_multiples_of_16,
     division,
     in_pinned_memory,
     is_aligned,
     is_eligible,
     on_its_device,
-    on_the_host,
     pinned_copy,
     row_by_row,
     shallow_copy,
@@ -204,7 +204,7 @@ class _Part(NamedTuple):
         if not are_multiples_of_16(self.gradients) or not are_multiples_of_16(new):
             return None
         host = pinned_copy(self.host)
-        host[: len(new)] = on_the_host(new)
+        host[: len(new)] = address_tensor(new)
         there = host.to(self.there.device, non_blocking=True)
         launch = self.launch.with_first(there, *self.launch.first[1:])
         return self._replace(gradients=new, host=host, there=there, launch=launch)

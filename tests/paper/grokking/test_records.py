@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from orthograd.lab.bench.claim import read_claims
 from orthograd.paper.grokking.claims import PUBLISHED, Published
 from orthograd.paper.grokking.figures import (
     GROUPS,
@@ -21,6 +25,9 @@ from orthograd.paper.grokking.page import results_table, summary, verdicts_table
 from orthograd.paper.grokking.predictions import PREDICTIONS, median_step, predicted
 from orthograd.paper.grokking.records import Record, missing, read_record, read_records, write_record
 from orthograd.paper.grokking.rows import ROWS
+from orthograd.paper.grokking.training import Training
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def record_of(name, accuracies, **others):
@@ -197,3 +204,15 @@ def test_the_page_has_the_tables_and_the_figures(tmp_path):
     for figure in figures:
         assert f"]({figure.name})" in text
         assert figure.stat().st_size > 10_000
+
+
+def test_the_page_says_what_twenty_seeds_in_three_times_the_time_of_one_would_need():
+    training = Training(ROWS["ortho_adamw"], range(20), torch.device("cpu"))
+    with FlopCounterMode(display=False) as counter:
+        training.advance(1)
+    products = counter.get_total_flops()
+    (claim,) = read_claims(DOCS / "results" / "grokking-seeds-h200.json")
+    rate = products / (claim.target * claim.others["ms a step of 1"] / 1e3)
+    page = " ".join((DOCS / "grokking.md").read_text().split())
+    assert f"are {products / 1e9:.0f} GFLOP a step" in page
+    assert f"would have to compute {rate / 1e12:.0f} TFLOP/s in float32" in page
