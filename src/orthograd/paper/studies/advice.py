@@ -23,8 +23,9 @@ from ..verdicts.primary import primary
 from ..verdicts.rule import LEVEL
 from ..verdicts.statements import POINT
 from .effect import Effect, recorded_effects
+from .last_batch import SIZES
 from .method_tables import moment, reproduced
-from .table1_sets import pooled, record_links
+from .pooling import SCALED, pooled, pooled_scaled, record_links
 
 SMALL = POINT["ece"]
 """A difference in ECE that is too small to matter, as in the verdicts on the paper's claims."""
@@ -117,6 +118,13 @@ def of_sets(title: str, *, images: str = "clean", readme: bool = False) -> Sourc
     return Source(lambda results: _setting(title, pooled(results, sets), images), link, readme)
 
 
+def of_scaled(title: str, last_batch: str) -> Source:
+    """A row on corrupted images after temperature scaling, pooled by seed over the settings with this last batch."""
+    link = f"[{len(SCALED[last_batch])} settings](#corrupted-images-after-temperature-scaling)"
+    images = "shifted_after_temperature"
+    return Source(lambda results: _setting(title, pooled_scaled(results, last_batch), images), link)
+
+
 def _setting(title: str, pair: MethodPair, images: str) -> Setting:
     rows = primary(pair)
     return Setting(title, len(pair.seeds), *(Effect.of(rows[name]) for name in _names(images)))
@@ -158,13 +166,16 @@ SOURCES = (
     of_sets("ResNet-18, few labels, clean images", readme=True),
     of_sets("ResNet-18, few labels, corrupted images", images="shifted", readme=True),
     of_sets("ResNet-18, few labels, clean images after temperature scaling", images="after_temperature", readme=True),
-    of_runs(
-        "ResNet-18, few labels, corrupted images after temperature scaling",
-        "resnet18_first",
-        images="shifted_after_temperature",
+    *(
+        of_scaled(f"ResNet-18, few labels, {last_batch}, corrupted images after temperature scaling", last_batch)
+        for last_batch in SCALED
     ),
     of_runs("ResNet-18, few labels, 1000 epochs", "resnet18_1000_epochs"),
     of_runs("ResNet-18, few labels, small last batch dropped", "resnet18_drop", readme=True),
+    *(
+        of_runs(f"ResNet-18, few labels, {title}, no small last batch", f"resnet18_batch{size}_4800")
+        for title, size in SIZES.items()
+    ),
     of_runs("ResNet-18, all 50,000 labels", "resnet18_all_labels", readme=True),
     of_runs("ResNet-50, few labels", "resnet50", readme=True),
     of_runs("WideResNet-28-10, few labels", "wide_resnet28_10"),

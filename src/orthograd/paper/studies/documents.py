@@ -21,7 +21,7 @@ from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
 from ..evidence import shares
 from ..grokking import page as grokking
-from . import advice, last_batch, lora, matrix_optimizers, method_tables, norms, table1_sets
+from . import advice, last_batch, lora, matrix_optimizers, method_tables, norms, pooling
 from .method_figure import method_figure
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
@@ -88,7 +88,12 @@ def floors(_results: Path) -> str:
 Maker = Callable[[Path], str]
 DOCUMENTS: dict[str, Sequence[Maker]] = {
     "README.md": (grokking.grokking_short, advice.advice_short, advice.table1, document.costs),
-    "docs/should-i-use-it.md": (advice.advice, table1_sets.table1_sets, advice.comparisons),
+    "docs/should-i-use-it.md": (
+        advice.advice,
+        pooling.table1_sets,
+        pooling.corrupted_scaled,
+        advice.comparisons,
+    ),
     "docs/last-batch.md": (
         last_batch.last_batch,
         last_batch.last_batch_why,

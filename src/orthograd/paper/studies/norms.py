@@ -30,6 +30,7 @@ from ...statistics import Comparison, ComparisonTable
 from ...statistics.table import markdown_table
 from ..plan import FOLLOWED, PAIR
 from .effect import Effect
+from .last_batch import SIZES
 from .method_tables import DECAY_ROWS, WHEN, change, moment, reproduced, titled
 from .when_it_hurts import CASES
 
@@ -39,6 +40,7 @@ TESTED = range(10)
 SETTINGS = (
     ("resnet18", PAIR, "ResNet-18"),
     ("resnet18_drop", PAIR, "ResNet-18, last batch dropped"),
+    *((f"resnet18_batch{size}_4800", PAIR, f"ResNet-18, {title}") for title, size in SIZES.items()),
     ("resnet18_1000_epochs", PAIR, "ResNet-18, 1000 epochs"),
     ("resnet18_all_labels", PAIR, "ResNet-18, all labels"),
     ("resnet18_all_labels", FOLLOWED[1], "ResNet-18, all labels, decay on convolutions only"),

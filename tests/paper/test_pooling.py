@@ -1,4 +1,4 @@
-"""All sets of runs of table 1 pooled by seed, and the last batch kept and dropped: recomputed by hand."""
+"""Runs pooled by seed, and the last batch kept and dropped: recomputed by hand."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from scipy import stats
 from orthograd.lab.jobs.bundles import read_bundle
 from orthograd.paper.evidence import value_of
 from orthograd.paper.studies import last_batch
-from orthograd.paper.studies.table1_sets import SETS, pairs, pooled
+from orthograd.paper.studies.pooling import SCALED, SETS, pairs, pooled, pooled_scaled
 from orthograd.paper.verdicts.primary import primary
+from orthograd.statistics import compare
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 
@@ -62,6 +63,47 @@ def test_corrupted_images_are_pooled_by_seed_over_the_sets_that_have_them():
     assert row.baseline.n == len(means) == 40
     assert row.difference == pytest.approx(fmean(means), rel=1e-9)
     assert row.p == pytest.approx(stats.ttest_1samp(means, 0).pvalue, rel=1e-6)
+
+
+@pytest.mark.parametrize("last_batch", SCALED)
+def test_scaled_corrupted_images_are_pooled_by_seed(last_batch):
+    values: dict[int, list[float]] = {}
+    for setting in SCALED[last_batch].values():
+        sgd, own = (
+            {
+                record["config"]["seed"]: fmean(each["ece"] for each in record["after_temperature"]["shifted"].values())
+                for record in read_bundle(RESULTS / f"reproduction/{setting}-{method}.json")
+            }
+            for method in ("baseline", "orthograd")
+        )
+        for seed in sgd.keys() & own.keys():
+            values.setdefault(seed, []).append(own[seed] - sgd[seed])
+    means = [fmean(values[seed]) for seed in sorted(values)]
+    row = pooled_scaled(RESULTS, last_batch).tables["shifted-temperature-scaled"]["ece"]
+    assert row.baseline.n == len(means) == 10
+    assert row.difference == pytest.approx(fmean(means), rel=1e-9)
+    assert row.p == pytest.approx(stats.ttest_1samp(means, 0).pvalue, rel=1e-6)
+
+
+def test_a_small_batch_at_three_batch_sizes_is_compared_by_seed():
+    for size in (50, 64, 100):
+        with_it, without = (
+            by_seed(read_bundle(RESULTS / f"reproduction/resnet18_batch{size}_{images}-baseline.json"), "loss")
+            for images in (4810, 4800)
+        )
+        changes = [without[seed] - with_it[seed] for seed in sorted(with_it.keys() & without.keys())]
+        change = last_batch.elsewhere(RESULTS)[f"batches of {size}"].baseline
+        assert change.difference == pytest.approx(fmean(changes), rel=1e-9)
+        assert change.p == pytest.approx(stats.ttest_1samp(changes, 0).pvalue, rel=1e-6)
+
+
+def test_most_change_for_the_fewest_steps_is_part_of_the_prediction():
+    changes = {
+        size: compare([0.0, 0.0], values) for size, values in {50: [0.1, 0.2], 64: [0.2, 0.3], 100: [0.3, 0.4]}.items()
+    }
+    assert last_batch._of_sizes(changes)[-1].startswith("right")
+    assert last_batch._of_sizes({**changes, 64: compare([0.0, 0.0], [0.4, 0.5])})[-1].startswith("wrong")
+    assert last_batch._of_sizes({**changes, 50: compare([0.0, 0.0], [-0.1, -0.2])})[-1].startswith("wrong")
 
 
 def test_the_change_by_the_last_batch_is_a_difference_of_differences():

@@ -1,6 +1,7 @@
-"""All sets of runs of the paper's table 1: ResNet-18 trained again with other precisions, kernels and seeds.
+"""Runs of several sets pooled by seed: those of the paper's table 1, and those with scaled corrupted images.
 
-Runs of a seed share images and initial weights in every set, so the seed is the unit: its runs are averaged first.
+ResNet-18 was trained again with other precisions, kernels, seeds and batches. Runs of a seed share initial weights and
+nearly all images in every set, so the seed is the unit: its runs are averaged first.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...statistics.table import markdown_table
 from ..formats import p_text
 from ..plan import PAIR, PAPER
 from .effect import Effect
+from .method_tables import reproduced
 
 SETS = (
     ("TF32, cuDNN's", "tf32", "reproduction/resnet18-{}.json", range(20)),
@@ -32,6 +34,14 @@ SETS = (
 """Precision and convolution kernels, in words and in the config; files of records by method; seeds."""
 SHOWN = ("top1_accuracy", "loss", "ece")
 IMAGES = {"clean": "clean", "shifted": "corrupted"}
+SCALED = {
+    "a small last batch": {
+        "8 images, first in the epoch": "resnet18_first",
+        **{f"10 images, batches of {size}": f"resnet18_batch{size}_4810" for size in (50, 64, 100)},
+    },
+    "no small last batch": {f"batches of {size}": f"resnet18_batch{size}_4800" for size in (50, 64, 100)},
+}
+"""Settings of SGD on few labels whose corrupted images were evaluated after temperature scaling, pooled apart."""
 
 
 def pairs(results: Path, images: str = "clean") -> Iterator[tuple[str, str, MethodPair]]:
@@ -45,15 +55,29 @@ def pairs(results: Path, images: str = "clean") -> Iterator[tuple[str, str, Meth
 
 @cache
 def pooled(results: Path, images: str = "clean") -> MethodPair:
-    """All sets with these images as one pair; each of its runs is the mean of the runs of a seed.
+    """All sets with these images as one pair; each of its runs is the mean of the runs of a seed."""
+    return by_seed([pair for *_, pair in pairs(results, images)])
 
-    With `images="shifted"` the pair has clean images too, of the same runs.
-    """
+
+@cache
+def pooled_scaled(results: Path, last_batch: str) -> MethodPair:
+    """The settings of `SCALED` with this last batch as one pair, pooled by seed."""
+    return by_seed([_of_setting(results, setting) for setting in SCALED[last_batch].values()])
+
+
+def by_seed(sets: Iterable[MethodPair]) -> MethodPair:
+    """One pair; each of its runs is the mean of the runs of a seed, over the images that all of these have."""
     named: dict[tuple[str, int], list[Record]] = {}
-    for record in (record for *_, pair in pairs(results, images) for record in pair.records):
+    for record in (record for pair in sets for record in pair.records):
         named.setdefault((record["config"]["method"], record["config"]["seed"]), []).append(record)
-    means = [_mean(method, seed, same, images) for (method, seed), same in named.items()]
+    means = [_mean(method, seed, same) for (method, seed), same in named.items()]
     return MethodPair.of(means, baseline=PAIR[0], candidate=PAIR[1])
+
+
+def _of_setting(results: Path, setting: str) -> MethodPair:
+    pair = reproduced(results, setting, *PAIR)
+    assert pair is not None
+    return pair
 
 
 def table1_sets(results: Path) -> str:
@@ -69,6 +93,28 @@ def table1_sets(results: Path) -> str:
     header = ["precision, convolutions", "images", "seeds", "accuracy ↑, points", "loss ↓", "ECE ↓"]
     header += ["p of ECE, not corrected", "ECE after temperature scaling ↓", "record"]
     return markdown_table(header, rows)
+
+
+def corrupted_scaled(results: Path) -> str:
+    """⊥Grad − SGD on corrupted images after temperature scaling, pooled and in each setting."""
+    rows = []
+    for last_batch, settings in SCALED.items():
+        together = pooled_scaled(results, last_batch)
+        rows.append(_scaled_row(f"**{last_batch}, pooled by seed**", together, "the settings below"))
+        rows += [
+            _scaled_row(title, _of_setting(results, setting), record_links(f"reproduction/{setting}-{{}}.json", PAIR))
+            for title, setting in settings.items()
+        ]
+    header = ["last batch", "seeds", "accuracy ↑, points", "loss ↓", "ECE ↓", "Brier score ↓"]
+    return markdown_table([*header, "p of ECE, not corrected", "record"], rows)
+
+
+def _scaled_row(title: str, pair: MethodPair, record: str) -> list[str]:
+    scaled = pair.tables["shifted-temperature-scaled"]
+    # Temperature scaling does not change accuracy.
+    accuracy = Effect.of(pair.tables["shifted"]["top1_accuracy"]).text(CONVENTIONS["top1_accuracy"].digits)
+    effects = [Effect.of(scaled[metric]).text(CONVENTIONS[metric].digits) for metric in ("loss", "ece", "brier")]
+    return [title, str(len(pair.seeds)), accuracy, *effects, p_text(scaled["ece"].p), record]
 
 
 def record_links(files: str, methods: Sequence[str]) -> str:
@@ -88,14 +134,20 @@ def _row(title: str, images: str, seeds: str, pair: MethodPair, record: str) -> 
     return [title, IMAGES[images], seeds, *effects, p_text(shown["ece"].p), scaled, record]
 
 
-def _mean(method: str, seed: int, runs: list[Record], images: str) -> dict[str, Any]:
-    names = ("clean", *(image_sets(runs[0]) if images == "shifted" else ()))
-    scaled = _means(run["after_temperature"]["metrics"] for run in runs)
+def _mean(method: str, seed: int, runs: list[Record]) -> dict[str, Any]:
+    scaled: dict[str, Any] = {"metrics": _means(run["after_temperature"]["metrics"] for run in runs)}
+    if all(run["after_temperature"].get("shifted") for run in runs):
+        scaled["shifted"] = _means_of_sets([run["after_temperature"]["shifted"] for run in runs])
     return {
         "config": {"method": method, "seed": seed},
-        "metrics": {name: _means(run["metrics"][name] for run in runs) for name in names},
-        "after_temperature": {"metrics": scaled},
+        "metrics": _means_of_sets([run["metrics"] for run in runs]),
+        "after_temperature": scaled,
     }
+
+
+def _means_of_sets(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The mean metrics of each image set that all runs have."""
+    return {name: _means(run[name] for run in runs) for name in runs[0] if all(name in run for run in runs)}
 
 
 def _means(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
