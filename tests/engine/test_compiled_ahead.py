@@ -26,6 +26,17 @@ class Kernel:
         self.calls.append(("compiled", grid, arguments, options))
 
 
+class Loaded:
+    """A compiled kernel that says which threads load it."""
+
+    def __init__(self, threads):
+        self.threads = threads
+
+    @property
+    def run(self):
+        self.threads.append(threading.get_ident())
+
+
 class Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, kernel):
@@ -62,6 +73,19 @@ def test_it_ends_with_an_error():
         raise RuntimeError("stop")
     launch(kernel, (1,))
     assert [how for how, *_ in kernel.calls] == ["launched"]
+
+
+def test_each_kernel_is_loaded_once_in_one_thread():
+    """Threads that load launchers at once got each other's: "function takes exactly 19 arguments (35 given)"."""
+    threads = []
+    kernels = [Loaded(threads) for _ in range(20)]
+    with compiled_ahead():
+        for kernel in [*kernels, *kernels]:
+            compiling = Kernel()
+            compiling.warmup = lambda *arguments, loaded=kernel, **options: loaded
+            launch(compiling, (1,))
+        assert not threads
+    assert threads == [threading.get_ident()] * len(kernels)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])

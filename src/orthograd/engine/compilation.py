@@ -29,16 +29,21 @@ def compiled_ahead() -> Iterator[None]:
     import triton
 
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    device = torch.cuda.current_device() if torch.cuda.is_available() else -1
-    with ThreadPoolExecutor(threads, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
-        _OWN.wanted = wanted = list[Any]()
-        try:
-            # A backward pass would launch from another thread.
-            with triton.AsyncCompileMode(pool), torch.autograd.set_multithreading_enabled(False):
-                yield
-        finally:
-            _OWN.wanted = None
-        list(pool.map(_load, {id(kernel): kernel for kernel in wanted}.values()))
+    _OWN.wanted = wanted = list[Any]()
+    try:
+        # A backward pass would launch from another thread.
+        with (
+            ThreadPoolExecutor(threads) as pool,
+            triton.AsyncCompileMode(pool),
+            torch.autograd.set_multithreading_enabled(False),
+        ):
+            yield
+    finally:
+        _OWN.wanted = None
+    # One after another: Triton's launchers are C modules of one name, and threads that load them at once may get the
+    # launcher of another kernel.
+    for kernel in {id(kernel): kernel for kernel in wanted}.values():
+        _load(kernel)
 
 
 def _load(kernel: Any) -> None:
