@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from itertools import chain
+from operator import is_
 from typing import Any, NoReturn, cast
 
 from torch import Tensor
@@ -64,8 +66,9 @@ class Partition:
     def segments(self, groups: Iterable[dict[str, Any]]) -> dict[Options, Segments]:
         """The parameters to project, recomputed only if a group or one of its parameters changed."""
         groups = list(groups)
-        members = [parameter for group in groups for parameter in group["params"]]
-        if self._signed(groups, members) != self._signature:
+        members = list(chain.from_iterable(group["params"] for group in groups))
+        is_same = len(members) == len(self._members) and all(map(is_, members, self._members))
+        if not is_same or self._signed(groups, members) != self._signature:
             self._segments, self._choices = self._divided(groups), {}
             for replaced in {id(parameter) for parameter in self._members} - {id(parameter) for parameter in members}:
                 self._named.pop(replaced, None)
@@ -76,11 +79,11 @@ class Partition:
         return self._segments
 
     def _signed(self, groups: list[dict[str, Any]], members: list[Tensor]) -> Any:
-        """What the segments depend on. Compared at every step, so it must be cheap."""
+        """What the segments depend on besides the parameters. Compared at every step, so it must be cheap."""
         options = [(len(group["params"]), repr(group.get("orthogonal"))) for group in groups]
         kinds = [(type(p), p.requires_grad) for p in members] if self._choice_can_change else None
         sizes = list(map(Tensor.numel, self._small))  # such a tensor may grow
-        return options, list(map(id, members)), kinds, sizes
+        return options, kinds, sizes
 
     def choice(self, parameter: Tensor, groups: list[dict[str, Any]]) -> Options | None:
         """The options of one parameter; None if ⊥Grad leaves it alone. Cheaper than `segments` for many parameters."""

@@ -245,6 +245,56 @@ def test_gradients_that_lie_elsewhere_at_each_step_need_no_new_plan(monkeypatch,
 
 
 @needs_interpreter
+@pytest.mark.parametrize("rows", [False, True])
+def test_gradients_that_always_move_need_no_more_memory_on_the_device(rows):
+    """It would move the next gradients: with `zero_grad` their memory and this come from one pool."""
+    projector = Projector(engine="triton", rows=rows)
+    weights = [torch.randn(7, 5), torch.randn(3, 40)]
+    kept, memory = [], []
+    for _ in range(3 * REMEMBERED):
+        gradients = [elsewhere(weight) for weight in weights]
+        kept.append(gradients)  # so that no address comes again
+        expected = [orthogonal_gradient(g, w, rows=rows) for g, w in zip(gradients, weights, strict=True)]
+        projector.project_([[Pair(g, w)] for g, w in zip(gradients, weights, strict=True)])
+        assert max(map(relative_error, gradients, expected)) < 1e-6
+        memory.append({plan._directories._there.data_ptr() for known in projector._remembered for plan in known.plans})
+    assert [len(each) for each in memory[:REMEMBERED]] == list(range(1, REMEMBERED + 1))
+    assert all(each == memory[REMEMBERED - 1] for each in memory[REMEMBERED:])
+
+
+@needs_interpreter
+def test_the_last_sets_of_gradients_need_no_copy_of_addresses(monkeypatch):
+    projector, weight = Projector(engine="triton"), torch.randn(7, 5)
+    sets = [elsewhere(weight) for _ in range(REMEMBERED + 1)]
+    for gradient in sets:
+        projector.project_([[Pair(gradient, weight)]])
+    monkeypatch.setattr(projector, "_moved", lambda addresses: pytest.fail("known"))
+    for gradient in sets[1:]:  # the first one's plan was taken over
+        gradient.normal_()
+        expected = orthogonal_gradient(gradient, weight)
+        projector.project_([[Pair(gradient, weight)]])
+        assert relative_error(gradient, expected) < 1e-6
+
+
+@needs_interpreter
+def test_plans_that_a_graph_has_are_not_taken_over(monkeypatch):
+    projector, weight = Projector(engine="triton"), torch.randn(7, 5)
+    sets = [elsewhere(weight) for _ in range(3 * REMEMBERED)]
+    projector.project_([[Pair(sets[0], weight)]])
+    with monkeypatch.context() as capture:
+        capture.setattr("orthograd.engine.projector.is_capturing", lambda: True)
+        projector.project_([[Pair(sets[0], weight)]])
+    (captured,) = projector._captured
+    for gradient in sets[1:]:
+        projector.project_([[Pair(gradient, weight)]])
+    sets[0].normal_()
+    expected = orthogonal_gradient(sets[0], weight)
+    for plan in captured:  # as a replay does
+        plan.project_()
+    assert relative_error(sets[0], expected) < 1e-6
+
+
+@needs_interpreter
 @pytest.mark.parametrize("change", ["alignment", "dtype", "strides", "one is missing", "weights"])
 def test_where_more_than_the_address_of_gradients_is_new_so_is_the_plan(monkeypatch, change):
     projector, weights = Projector(engine="triton"), [torch.randn(8, 6), torch.randn(50)]

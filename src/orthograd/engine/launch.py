@@ -70,11 +70,13 @@ class TritonPlan(VectorPlan):
         self._merge = Launch(kernels.merge_kernel, len(self.ends) - 1, (ends,), (SLOTS,))
         self._apply = directories.launches(kernels.apply_kernel, renormalize=renormalize, last=(SLOTS,))
 
-    def moved(self, addresses: Mapping[int, int]) -> TritonPlan | None:
+    def moved(self, addresses: Mapping[int, int], *, in_place: bool = False) -> TritonPlan | None:
         """See `Plan.moved`. Only addresses are copied to the device."""
-        directories = self._directories.moved(addresses)
+        directories = self._directories.moved(addresses, in_place=in_place)
         if directories is None:
             return None
+        if in_place:
+            return self
         plan = shallow_copy(self)
         plan._directories = directories
         plan._measure, plan._apply = directories.relaunched(self._measure), directories.relaunched(self._apply)
@@ -114,11 +116,13 @@ class TritonRowsPlan(Plan):
         self._directories = directories
         self._launches = directories.launches(kernels.rows_kernel, renormalize=renormalize)
 
-    def moved(self, addresses: Mapping[int, int]) -> TritonRowsPlan | None:
+    def moved(self, addresses: Mapping[int, int], *, in_place: bool = False) -> TritonRowsPlan | None:
         """See `Plan.moved`. Only addresses are copied to the device."""
-        directories = self._directories.moved(addresses)
+        directories = self._directories.moved(addresses, in_place=in_place)
         if directories is None:
             return None
+        if in_place:
+            return self
         plan = shallow_copy(self)
         plan._directories, plan._launches = directories, directories.relaunched(self._launches)
         return plan
@@ -158,24 +162,30 @@ class Directories:
         *self._places, ends = self._there.split_with_sizes(self._lengths)
         return ends
 
-    def moved(self, addresses: Mapping[int, int]) -> Directories | None:
+    def moved(self, addresses: Mapping[int, int], *, in_place: bool = False) -> Directories | None:
         """The same directories with other addresses of gradients; None if any address is not aligned.
 
         In an ordinary loop gradients move with each backward pass, so this runs in every step: it loops over addresses
-        only, and makes one small copy.
+        only, and makes one small copy. With ``in_place`` it changes this object and the device's memory. Kernels that
+        were launched before still read the old addresses: the copy waits its turn on the stream, and a correct program
+        steps on one stream at a time.
         """
         gradients = [addresses[old] for old in self._gradients]
         if not are_multiples_of_16(self._gradients) or not are_multiples_of_16(gradients):
             return None
-        there = shallow_copy(self)
+        there = self if in_place else shallow_copy(self)
+        # New pinned memory also in place: an earlier copy to the device may still read the old.
         there._gradients, there._host, new = gradients, pinned_copy(self._host), address_tensor(gradients)
         start = place = 0
         for length, columns in zip(self._lengths, self._columns.values(), strict=False):
             # The first row of a directory.
             there._host[place : place + len(columns)] = new[start : start + len(columns)]
             start, place = start + len(columns), place + length
-        there._there = there._host.to(self._there.device, non_blocking=True)
-        *there._places, _ = there._there.split_with_sizes(self._lengths)
+        if in_place:
+            there._there.copy_(there._host, non_blocking=True)
+        else:
+            there._there = there._host.to(there._there.device, non_blocking=True)
+            *there._places, _ = there._there.split_with_sizes(there._lengths)
         return there
 
     def relaunched(self, launches: Sequence[Launch]) -> list[Launch]:

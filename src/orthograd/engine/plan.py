@@ -43,8 +43,11 @@ class Plan(ABC):
     def project_(self) -> None:
         """Project each gradient in place."""
 
-    def moved(self, addresses: Mapping[int, int]) -> Plan | None:
-        """The same plan for moved gradients, given new addresses by old ones; None if a new plan is needed."""
+    def moved(self, addresses: Mapping[int, int], *, in_place: bool = False) -> Plan | None:
+        """The same plan for moved gradients, given new addresses by old ones; None if a new plan is needed.
+
+        With ``in_place`` it is this plan, which no longer serves the old addresses, and no memory is allocated for it.
+        """
         return None
 
 

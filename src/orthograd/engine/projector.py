@@ -131,15 +131,22 @@ class Projector:
         return next((known.plans for known in reversed(self._remembered) if known.addresses == addresses), None)
 
     def _moved(self, addresses: Addresses | None) -> list[Plan] | None:
-        """The last plans, updated for gradients that have moved; None if anything else changed."""
-        if addresses is None or not self._remembered or is_capturing():
+        """The plans of an earlier step, for gradients that have moved; None if more changed than their addresses.
+
+        Only the first plans are copied. Later ones are taken over from the oldest step: memory that is allocated on the
+        device in every step moves the next gradients, so that their addresses would never repeat.
+        """
+        if addresses is None or is_capturing():
             return None
-        last, plans = self._remembered[-1]
-        moves = last.moves_to(addresses)
-        if moves is None:
+        pairs = ((known, moves) for known in self._remembered if (moves := known.addresses.moves_to(addresses)))
+        known, moves = next(pairs, (None, None))
+        if known is None or moves is None:
             return None
-        moved = [plan for each in plans if (plan := each.moved(moves)) is not None]
-        if len(moved) < len(plans):
+        in_place = len(self._remembered) == REMEMBERED and not any(plans is known.plans for plans in self._captured)
+        if in_place:
+            self._remembered = [each for each in self._remembered if each is not known]
+        moved = [plan for each in known.plans if (plan := each.moved(moves, in_place=in_place)) is not None]
+        if len(moved) < len(known.plans):
             return None
         self._remember(Known(addresses, moved))
         return moved
