@@ -156,13 +156,16 @@ def test_plans_are_made_once_and_moved_with_the_gradients(monkeypatch):
     monkeypatch.setattr(step_plan.StepPlan, "__init__", lambda *a, **k: (made.append(1), original(*a, **k))[1])
     ours = parameters()
     optimizer = fused(AdamW, ours, **ADAMW)
-    kept = []
+    kept, directories = [], set()
     for seed in range(4):
         fill(ours, seed)
         kept.append([parameter.grad for parameter in ours])
         optimizer.step()
+        parts = attachment_of(optimizer)._plans._last.plans[0]._parts
+        directories.add(tuple(part.there.data_ptr() for part in parts))
     if all(parameter.grad.data_ptr() % 16 == 0 for parameter in ours):
         assert len(made) == 1
+        assert len(directories) == 1, "memory on the device in each step moves the next gradients"
 
 
 @pytest.mark.parametrize("options", [{}, {"where": lambda name, parameter: parameter.ndim > 1}])

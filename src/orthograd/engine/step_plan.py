@@ -23,7 +23,6 @@ from .launch import (
     on_its_device,
     pinned_copy,
     row_by_row,
-    shallow_copy,
 )
 from .plan import Pair
 from .step_kernels import StepColumn, adamw_kernel, sgd_kernel
@@ -90,7 +89,7 @@ class Rule(NamedTuple):
 
 
 class StepPlan:
-    """A step for some tensors. It holds their addresses: valid while they stay in place; see `moved`.
+    """A step for some tensors. It holds their addresses: valid while they stay in place; see `move_`.
 
     One launch per dtype of gradients, weights and copies. Gradients and weights are read once to measure them, if they
     are projected and their corrections unknown, and once more to step. The first read is all that ⊥Grad adds. A
@@ -121,14 +120,11 @@ class StepPlan:
             for part in self._parts:
                 part.launch(*pace)
 
-    def moved(self, addresses: Mapping[int, int]) -> StepPlan | None:
-        """The plan for gradients at other addresses, by their old ones; None if the plan must be made anew."""
+    def move_(self, addresses: Mapping[int, int]) -> bool:
+        """Serve gradients at other addresses, given by their old ones. False if the plan must be made anew."""
         parts = [part.moved(addresses) for part in self._parts]
-        if None in parts:
-            return None
-        plan = shallow_copy(self)
-        plan._parts = [part for part in parts if part is not None]
-        return plan
+        self._parts = [part for part in parts if part is not None]
+        return len(self._parts) == len(parts)
 
 
 class _Schedule(NamedTuple):
@@ -199,15 +195,17 @@ class _Part(NamedTuple):
         return cls(launch, [column.gradient for column in columns], host, there, table, schedule)
 
     def moved(self, addresses: Mapping[int, int]) -> _Part | None:
-        """See `StepPlan.moved`. In an ordinary loop this runs in every step; it copies the directory alone."""
+        """For gradients at other addresses; None if it must be made anew. In an ordinary loop this runs in every step.
+
+        The directory on the device is changed in place: new memory in each step would move the next gradients.
+        """
         new = [addresses[address] for address in self.gradients]
         if not are_multiples_of_16(self.gradients) or not are_multiples_of_16(new):
             return None
-        host = pinned_copy(self.host)
+        host = pinned_copy(self.host)  # an earlier copy to the device may still read the old
         host[: len(new)] = address_tensor(new)
-        there = host.to(self.there.device, non_blocking=True)
-        launch = self.launch.with_first(there, *self.launch.first[1:])
-        return self._replace(gradients=new, host=host, there=there, launch=launch)
+        self.there.copy_(host, non_blocking=True)
+        return self._replace(gradients=new, host=host)
 
 
 def _column(tensor: Stepped, division_: tuple[int, int], slot: int, own: Tensor) -> StepColumn:

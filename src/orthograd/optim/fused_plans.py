@@ -128,10 +128,10 @@ class FusedPlans:
         moves = None if addresses is None else last.addresses.moves_to(addresses)
         if moves is None:
             return None
-        moved = {index: plan.moved(moves) for index, plan in last.plans.items()}
-        if None in moved.values():
+        self._last = None  # until all plans have moved: they change in place
+        if not all(plan.move_(moves) for plan in last.plans.values()):
             return None
-        self._last = last._replace(addresses=addresses, plans=moved)  # type: ignore[arg-type]
+        self._last = last._replace(addresses=addresses)
         return self._last
 
     def _made(
