@@ -64,11 +64,18 @@ CASES = {
     "CNN with batch norm, AdamW's update": (replace(WITH_NORM, **ADAM), "baseline", "orthograd_update"),
     "plain CNN, label smoothing": (PLAIN, "label_smoothing", "label_smoothing_orthograd"),
     "plain CNN, focal loss": (PLAIN, "focal", "focal_orthograd"),
+    "plain CNN, last batch weighted": (replace(PLAIN, last_batch="weighted"), "baseline", "orthograd"),
+    "CNN with batch norm, last batch weighted": (replace(WITH_NORM, last_batch="weighted"), "baseline", "orthograd"),
+    "CNN with batch norm, last batch on running statistics": (
+        replace(WITH_NORM, last_batch="running_statistics"),
+        "baseline",
+        "orthograd",
+    ),
 }
 """Configuration, baseline and candidate by case. SGD makes the plain CNN overconfident, the BatchNorm CNN hardly. Both
 are also run with a cosine schedule, without weight decay, with ten times the decay (on all parameters or convolutions
 only), with ⊥Grad on the last layer only, and with AdamW (⊥Grad of the gradient or of the update). Label smoothing and
-focal loss keep the plain CNN underconfident."""
+focal loss keep the plain CNN underconfident. The last batch has 4 of the 100 images, the others 32."""
 KEPT = ("top1_accuracy", "loss", "ece", "entropy", "max_softmax", "max_logit")
 
 
