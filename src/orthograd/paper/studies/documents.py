@@ -97,6 +97,7 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
     "docs/last-batch.md": (
         last_batch.last_batch,
         last_batch.last_batch_why,
+        last_batch.last_batch_digits,
         last_batch.last_batch_elsewhere,
         last_batch.last_batch_predictions,
     ),

@@ -5,6 +5,7 @@ Runs of the same seed share images, initial weights and order, whatever happens 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from ...statistics import Comparison, compare
 from ...statistics.table import markdown_table
 from ..plan import PAIR
 from .effect import Effect
-from .method_tables import reproduced
+from .method_tables import moment, reproduced
 
 METRICS = ("top1_accuracy", "loss", "ece", "brier", "aurc")
 IMAGES = {"clean": "clean", "temperature-scaled": "clean, after temperature scaling", "shifted": "corrupted"}
@@ -28,6 +29,16 @@ VARIANTS = {
     "running_statistics": "with running statistics",
     "drop": "dropped",
 }
+KEPT, WEIGHTED, STATISTICS = "kept", "loss weighted by 4/32", "with running statistics"
+DIGITS = {
+    "plain CNN": {KEPT: "plain CNN", WEIGHTED: "plain CNN, last batch weighted"},
+    "BatchNorm CNN": {
+        KEPT: "CNN with batch norm",
+        WEIGHTED: "CNN with batch norm, last batch weighted",
+        STATISTICS: "CNN with batch norm, last batch on running statistics",
+    },
+}
+"""Cases of docs/results/when.json by network and by what happens to the last batch."""
 WHY_SEEDS = range(100, 110)
 BROKEN = 50.0
 """Accuracy in percent below which a run of SGD has broken down; all others are at 70 or more."""
@@ -165,6 +176,42 @@ def last_batch_elsewhere(results: Path) -> str:
     return markdown_table([*header, "⊥Grad − baseline, with", "⊥Grad − baseline, without", "change"], rows)
 
 
+def digits(results: Path) -> dict[str, dict[str, dict[str, Comparison]]]:
+    """SGD against ⊥Grad on digits after the last epoch: by network, treatment of the last batch, and metric."""
+    record = json.loads((results / "when.json").read_text(encoding="utf-8"))
+
+    def compared(case: str) -> dict[str, Comparison]:
+        ends = [
+            [moment(run, record["epochs"], record["epochs"][-1]) for run in runs]
+            for runs in record["runs"][case].values()
+        ]
+        return {name: compare(*([end[name] for end in each] for each in ends)) for name in METRICS[:3]}
+
+    return {
+        network: {treatment: compared(case) for treatment, case in cases.items()} for network, cases in DIGITS.items()
+    }
+
+
+def last_batch_digits(results: Path) -> str:
+    """SGD and ⊥Grad on digits, whose last batch has 4 images, on clean images."""
+    rows = []
+    for network, treatments in digits(results).items():
+        for treatment, of in treatments.items():
+            loss, accuracy = of["loss"], of["top1_accuracy"]
+            change = "–" if treatment == KEPT else Effect.of(_from_kept(treatments, treatment)).text(3)
+            means = f"{accuracy.baseline.mean:.1f}", f"{loss.baseline.mean:.3f}"
+            effects = change, Effect.of(loss).text(3), Effect.of(of["ece"]).text(3)
+            rows.append([network, treatment, str(loss.baseline.n), *means, *effects])
+    header = ["network", "last batch", "seeds", "SGD, accuracy, % ↑", "SGD, loss ↓", "SGD, loss − kept"]
+    return markdown_table([*header, "⊥Grad − SGD, loss", "⊥Grad − SGD, ECE"], rows)
+
+
+def _from_kept(treatments: Mapping[str, Mapping[str, Comparison]], treatment: str) -> Comparison:
+    """SGD's loss with this treatment minus that with the last batch kept."""
+    kept, own = (treatments[each]["loss"].baseline_values for each in (KEPT, treatment))
+    return compare(kept, own)
+
+
 def last_batch_predictions(results: Path) -> str:
     """Each prediction that was written down before the runs, beside the result."""
     return markdown_table(["prediction", "measured", "outcome"], _predictions(results))
@@ -209,6 +256,23 @@ def _predictions(results: Path) -> Iterator[list[str]]:
         yield [prediction, measured, outcome + _fewer(change) + beyond_it]
     if others.keys() >= SIZES.keys():
         yield _of_sizes({size: others[title].baseline for title, size in SIZES.items()})
+    yield from _on_digits(results)
+
+
+def _on_digits(results: Path) -> Iterator[list[str]]:
+    """Rows on digits: is it batch statistics that help SGD?"""
+    plain, norm = digits(results).values()
+    change = _from_kept(norm, WEIGHTED)
+    yield _row("Digits, BatchNorm CNN: weighted, SGD's mean loss is higher", change, is_right=change.difference > 0)
+    change = _from_kept(plain, WEIGHTED)
+    prediction = "Digits, plain CNN: weighted, SGD's mean loss is not higher by more than 0.02"
+    yield _row(prediction, change, is_right=change.difference <= 0.02)
+    kept, weighted, own = (norm[each]["loss"].baseline.mean for each in (KEPT, WEIGHTED, STATISTICS))
+    yield [
+        "Digits, BatchNorm CNN: with running statistics, SGD's mean loss is nearer to weighted than to kept",
+        f"{own:.3f} (kept {kept:.3f}, weighted {weighted:.3f})",
+        "right" if abs(own - weighted) < abs(own - kept) else "wrong",
+    ]
 
 
 def _of_sizes(changes: Mapping[int, Comparison]) -> list[str]:

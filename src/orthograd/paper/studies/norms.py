@@ -57,7 +57,9 @@ PARTS = ("BatchNorm weights", "head weight", "head bias")
 LAST = "last BatchNorm weight"
 CLOSE = 0.05
 """Relative deviation up to which a norm counts as predicted."""
-DIGITS = tuple(case for case in CASES if not any(word in case for word in ("alone", "update", "smoothing", "focal")))
+DIGITS = tuple(
+    case for case in CASES if not any(word in case for word in ("alone", "update", "smoothing", "focal", "last batch"))
+)
 GAP = "confidence − accuracy"
 NAMES, ROW, TOP, PANEL = 312, 26, 62, Frame(width=226, left=10, right=14, top=0, bottom=38)
 STYLE = """
