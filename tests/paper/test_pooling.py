@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from statistics import fmean
@@ -156,6 +157,24 @@ def test_predictions_on_the_variants_are_checked_by_the_mean_as_registered():
     assert outcomes["⊥Grad lowers the loss about twice as much"][1] == "inconclusive"
     adamw = outcomes["AdamW: ⊥Grad's effect on the loss changes by less than 0.05"][1]
     assert adamw == "right, with 5 paired seeds of the 10 registered; the interval reaches beyond 0.05"
+
+
+def test_the_last_batch_on_digits_is_compared_after_the_last_epoch():
+    runs = json.loads((RESULTS / "when.json").read_text())["runs"]
+    kept, sgd, own = (
+        [run["loss"][-1] for run in runs[case][method]]
+        for case, method in (
+            ("plain CNN", "baseline"),
+            ("plain CNN, last batch weighted", "baseline"),
+            ("plain CNN, last batch weighted", "orthograd"),
+        )
+    )
+    change, effect = fmean(sgd) - fmean(kept), fmean(own) - fmean(sgd)
+    row = next(
+        row for row in last_batch.last_batch_digits(RESULTS).splitlines() if row.startswith("| plain CNN | loss")
+    )
+    assert f"| 10 | 87.4 | {fmean(sgd):.3f} | {change:+.3f} (" in row
+    assert f"| {effect:+.3f} (".replace("-", "−") in row
 
 
 def test_runs_of_the_two_settings_share_images_and_initial_weights():
