@@ -277,6 +277,70 @@ def test_the_last_sets_of_gradients_need_no_copy_of_addresses(monkeypatch):
 
 
 @needs_interpreter
+def test_plans_for_weights_of_before_are_forgotten(monkeypatch):
+    projector = Projector(engine="triton")
+    for weight in torch.randn(2, 7, 5):
+        for gradient in [elsewhere(weight) for _ in range(2 * REMEMBERED)]:
+            projector.project_([[Pair(gradient, weight)]])
+    sets = [elsewhere(weight) for _ in range(2)]
+    for gradient in sets:
+        projector.project_([[Pair(gradient, weight)]])
+    monkeypatch.setattr(projector, "_moved", lambda addresses: pytest.fail("known"))
+    for gradient in 3 * sets:
+        projector.project_([[Pair(gradient, weight)]])
+
+
+@needs_interpreter
+def test_plans_are_not_taken_over_where_projections_run_on_several_streams(monkeypatch):
+    """Kernels on the other stream may not have read their addresses yet."""
+    from orthograd.engine import launch  # needs Triton
+
+    projector, weight, kept = Projector(engine="triton"), torch.randn(7, 5), []
+    moved, taken = launch.TritonPlan.moved, []
+    monkeypatch.setattr(
+        launch.TritonPlan,
+        "moved",
+        lambda self, moves, *, in_place: taken.append(in_place) or moved(self, moves, in_place=in_place),
+    )
+    streams = iter([1] * (2 * REMEMBERED) + [2] * (2 * REMEMBERED))
+    monkeypatch.setattr("orthograd.engine.projector.stream_of", lambda device: next(streams))
+    for _ in range(4 * REMEMBERED):
+        kept.append(elsewhere(weight))
+        projector.project_([[Pair(kept[-1], weight)]])
+    assert taken == [False] * (REMEMBERED - 1) + [True] * REMEMBERED + [False] * (2 * REMEMBERED)
+
+
+@needs_interpreter
+@pytest.mark.parametrize("rows", [False, True])
+def test_of_several_plans_one_may_be_unable_to_move(monkeypatch, rows):
+    projector = Projector(engine="triton", rows=rows)
+    planned, kept = counted_plans(projector, monkeypatch), []
+    weights = [torch.randn(7, 5), torch.randn(3, 40)]
+    for step in range(3 * REMEMBERED):
+        is_aligned = step not in (0, REMEMBERED, 2 * REMEMBERED)
+        other = torch.randn(128).bfloat16()[int(not is_aligned) :][:120].view(3, 40)  # a dtype, so a plan, of its own
+        gradients = [elsewhere(weights[0]), other]
+        kept.append(gradients)
+        for _ in range(2):
+            expected = [orthogonal_gradient(g.clone(), w, rows=rows) for g, w in zip(gradients, weights, strict=True)]
+            projector.project_([[Pair(g, w)] for g, w in zip(gradients, weights, strict=True)])
+            assert relative_error(gradients[0], expected[0]) < 1e-6
+            assert relative_error(gradients[1], expected[1]) < 1e-2
+    assert len(planned) == 4  # the three that are not aligned, and the first that is
+
+
+@needs_interpreter
+def test_plans_made_in_inference_mode_are_moved_outside_of_it():
+    projector, weight, kept = Projector(engine="triton"), torch.randn(7, 5), []
+    for step in range(3 * REMEMBERED):
+        kept.append(elsewhere(weight))
+        expected = orthogonal_gradient(kept[-1].clone(), weight)
+        with torch.inference_mode(step < REMEMBERED):
+            projector.project_([[Pair(kept[-1], weight)]])
+        assert relative_error(kept[-1], expected) < 1e-6
+
+
+@needs_interpreter
 def test_plans_that_a_graph_has_are_not_taken_over(monkeypatch):
     projector, weight = Projector(engine="triton"), torch.randn(7, 5)
     sets = [elsewhere(weight) for _ in range(3 * REMEMBERED)]

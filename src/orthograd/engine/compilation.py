@@ -1,4 +1,4 @@
-"""Triton kernels compiled ahead, and CUDA graph capture."""
+"""Triton kernels compiled ahead, streams, and CUDA graph capture."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ def _load(kernel: Any) -> None:
         kernel = kernel.result()
     if kernel is not None:
         _ = kernel.run
+
+
+def stream_of(device: torch.device) -> int | None:
+    """The address of a CUDA device's current stream; None for other devices."""
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
 
 
 def is_capturing() -> bool:

@@ -162,13 +162,13 @@ class Directories:
         *self._places, ends = self._there.split_with_sizes(self._lengths)
         return ends
 
+    @torch.inference_mode(False)
     def moved(self, addresses: Mapping[int, int], *, in_place: bool = False) -> Directories | None:
         """The same directories with other addresses of gradients; None if any address is not aligned.
 
         In an ordinary loop gradients move with each backward pass, so this runs in every step: it loops over addresses
-        only, and makes one small copy. With ``in_place`` it changes this object and the device's memory. Kernels that
-        were launched before still read the old addresses: the copy waits its turn on the stream, and a correct program
-        steps on one stream at a time.
+        only, and makes one small copy. With ``in_place`` it changes this object and the device's memory. On the stream,
+        that waits for kernels that still read the old addresses.
         """
         gradients = [addresses[old] for old in self._gradients]
         if not are_multiples_of_16(self._gradients) or not are_multiples_of_16(gradients):
@@ -270,6 +270,7 @@ def pinned_copy(numbers: Tensor) -> Tensor:
     return torch.empty_like(numbers, pin_memory=numbers.is_pinned()).copy_(numbers)
 
 
+@torch.inference_mode(False)  # made in that mode, they could not be changed outside of it
 def in_pinned_memory(numbers: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
     """The numbers on the host and on the device. Keep both: a CUDA graph copies them at each replay."""
     host = torch.tensor(numbers, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda")

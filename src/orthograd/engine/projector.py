@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress
 from operator import attrgetter
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -14,13 +15,13 @@ from torch import Tensor
 
 from ..imports import has_triton
 from ..projection import as_real, orthogonal_gradient, rounding_of
-from .compilation import is_capturing
+from .compilation import is_capturing, stream_of
 from .cpu import CpuPlan
 from .dense import DensePlan, DenseRowsPlan
 from .plan import Pair, Plan, Segment
 from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of, widest
 
-# Addresses of gradients repeat from step to step; this many alternating sets are remembered.
+# Addresses of gradients repeat from step to step; this many sets are remembered, the last ones used anew.
 REMEMBERED = 8
 CPU = torch.device("cpu")
 Columns = tuple[list[Tensor | None], list[Tensor], list[int]]
@@ -74,6 +75,8 @@ class Projector:
         self.renormalize, self.rows, self.engine = renormalize, rows, engine
         self._remembered: list[Known] = []
         self._captured: list[list[Plan]] = []
+        self._streams: set[int | None] = set()
+        self._lock = Lock()
         # The last segments of parameters, which are the same list in nearly every step; all in one list; and lengths.
         self._flat: tuple[Any, list[Tensor], list[int]] = None, [], []
 
@@ -111,14 +114,17 @@ class Projector:
             self._project_anew_(ready())
             return
         addresses = addresses_of(*columns())
-        if plans := self._known(addresses) or self._moved(addresses):
-            self._run(plans)
-            return
+        with self._lock:  # until they are launched: another thread could take the plans over
+            self._streams.add(stream_of(first.device))
+            if plans := self._known(addresses) or self._moved(addresses):
+                self._run(plans)
+                return
         plans = self._project_anew_(ready())
         if plans and _is_repeatable(plans):
             addresses = addresses_of(*columns())  # ready() may have replaced gradients
             if addresses is not None:
-                self._remember(Known(addresses, plans))
+                with self._lock:
+                    self._remember(Known(addresses, plans))
 
     def _remember(self, known: Known) -> None:
         self._remembered = [*self._remembered[1 - REMEMBERED :], known]
@@ -133,23 +139,31 @@ class Projector:
     def _moved(self, addresses: Addresses | None) -> list[Plan] | None:
         """The plans of an earlier step, for gradients that have moved; None if more changed than their addresses.
 
-        Only the first plans are copied. Later ones are taken over from the oldest step: memory that is allocated on the
+        Once enough plans are remembered, the oldest are taken over instead of copied. Memory that is allocated on the
         device in every step moves the next gradients, so that their addresses would never repeat.
         """
         if addresses is None or is_capturing():
             return None
-        pairs = ((known, moves) for known in self._remembered if (moves := known.addresses.moves_to(addresses)))
-        known, moves = next(pairs, (None, None))
-        if known is None or moves is None:
-            return None
-        in_place = len(self._remembered) == REMEMBERED and not any(plans is known.plans for plans in self._captured)
+        for known in self._remembered:
+            moves = known.addresses.moves_to(addresses)
+            if moves is not None and (moved := self._plans_for(known, moves)):
+                self._remember(Known(addresses, moved))
+                return moved
+        return None
+
+    def _plans_for(self, known: Known, moves: dict[int, int]) -> list[Plan] | None:
+        """Plans for moved gradients: copies of known ones, or these themselves, which are then forgotten."""
+        in_place = (
+            len(self._remembered) == REMEMBERED
+            and known is self._remembered[0]
+            # A graph reads its plans at each replay. Kernels on another stream may not have read theirs yet.
+            and not any(plans is known.plans for plans in self._captured)
+            and len(self._streams) == 1
+        )
         if in_place:
-            self._remembered = [each for each in self._remembered if each is not known]
+            self._remembered = self._remembered[1:]
         moved = [plan for each in known.plans if (plan := each.moved(moves, in_place=in_place)) is not None]
-        if len(moved) < len(known.plans):
-            return None
-        self._remember(Known(addresses, moved))
-        return moved
+        return moved if len(moved) == len(known.plans) else None
 
     @torch.no_grad()
     def _project_anew_(self, segments: Sequence[Segment]) -> list[Plan]:

@@ -123,8 +123,8 @@ class StepPlan:
     def move_(self, addresses: Mapping[int, int]) -> bool:
         """Serve gradients at other addresses, given by their old ones. False if the plan must be made anew."""
         parts = [part.moved(addresses) for part in self._parts]
-        self._parts = [part for part in parts if part is not None]
-        return len(self._parts) == len(parts)
+        self._parts = [new or old for new, old in zip(parts, self._parts, strict=True)]
+        return None not in parts
 
 
 class _Schedule(NamedTuple):

@@ -128,7 +128,8 @@ class FusedPlans:
         moves = None if addresses is None else last.addresses.moves_to(addresses)
         if moves is None:
             return None
-        self._last = None  # until all plans have moved: they change in place
+        # Until all plans have moved, since they change in place. What they lend to new ones does not change.
+        self._last = last._replace(addresses=None)
         if not all(plan.move_(moves) for plan in last.plans.values()):
             return None
         self._last = last._replace(addresses=addresses)
