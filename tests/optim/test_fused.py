@@ -168,29 +168,56 @@ def test_plans_are_made_once_and_moved_with_the_gradients(monkeypatch):
         assert len(directories) == 1, "memory on the device in each step moves the next gradients"
 
 
+def in_two_groups():
+    """Parameters and optimizers with ⊥Grad, fused and usual, with a parameter for each of two groups."""
+    ours, theirs = ([all_of_them[2], all_of_them[4]] for all_of_them in (parameters(), parameters()))
+    optimizers = [
+        make(SGD, [{"params": each[:1]}, {"params": each[1:], "lr": 0.05}], **MOMENTUM)
+        for make, each in ((fused, ours), (usual, theirs))
+    ]
+    return ours, theirs, optimizers
+
+
+def gradients_like(tensors, offset):
+    """Random gradients; that of the last tensor starts so many elements from a round address."""
+    memory = [torch.randn(tensor.numel() + 16, device=DEVICE) for tensor in tensors]
+    memory[-1] = memory[-1][offset:]
+    return [each[: tensor.numel()].view_as(tensor) for each, tensor in zip(memory, tensors, strict=True)]
+
+
+def step_all(optimizers, ours, theirs, gradients):
+    for mine, their, gradient in zip(ours, theirs, gradients, strict=True):
+        mine.grad, their.grad = gradient, gradient.clone()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
 def test_plans_that_cannot_move_are_made_anew_and_lend_what_depends_on_sizes_alone(monkeypatch):
     from orthograd.engine import step_plan
 
     schedules, entries = [], step_plan._entries
     monkeypatch.setattr(step_plan, "_entries", lambda *given: schedules.append(1) or entries(*given))
-    ours, theirs = parameters()[:2], parameters()[:2]
-    optimizers = [
-        make(kind, [{"params": each[:1]}, {"params": each[1:], "lr": 0.05}], **MOMENTUM)
-        for make, kind, each in ((fused, SGD, ours), (usual, SGD, theirs))
-    ]
+    ours, theirs, optimizers = in_two_groups()
     kept = []
-    for step in range(6):
-        offset = int(step in (2, 3))  # not aligned in the second group: the first one's plan has moved by then
-        for number, pair in enumerate(zip(ours, theirs, strict=True)):
-            memory = torch.randn(pair[0].numel() + 16, device=DEVICE)[number * offset :]
-            kept.append(memory)
-            for parameter in pair:
-                parameter.grad = memory[: parameter.numel()].view_as(parameter)
-                memory = memory.clone()
-        for optimizer in optimizers:
-            optimizer.step()
+    for step in range(6):  # in two steps the second group is not aligned: the first one's plan has moved by then
+        kept.append(gradients_like(ours, offset=int(step in (2, 3))))
+        step_all(optimizers, ours, theirs, kept[-1])
         assert_alike(ours, theirs)
     assert len(schedules) == 2
+
+
+def test_a_step_that_fails_leaves_no_plan_for_other_gradients(monkeypatch):
+    ours, theirs, optimizers = in_two_groups()
+    first, second = gradients_like(ours, 0), gradients_like(ours, 1)
+    step_all(optimizers, ours, theirs, first)
+    plans = attachment_of(optimizers[0])._plans
+    made = plans._made
+    monkeypatch.setattr(plans, "_made", lambda *given: pytest.fail("as if memory were full"))
+    with pytest.raises(pytest.fail.Exception):
+        step_all(optimizers[:1], ours, theirs, second)
+    monkeypatch.setattr(plans, "_made", made)
+    step_all(optimizers, ours, theirs, first)
+    assert_alike(ours, theirs)
 
 
 @pytest.mark.parametrize("options", [{}, {"where": lambda name, parameter: parameter.ndim > 1}])
