@@ -46,7 +46,7 @@ class Plan(ABC):
     def moved(self, addresses: Mapping[int, int], *, in_place: bool = False) -> Plan | None:
         """The same plan for moved gradients, given new addresses by old ones; None if a new plan is needed.
 
-        With ``in_place`` it is this plan, which then does not serve the old addresses, without new memory on the device.
+        With ``in_place`` it is this plan, without new memory on the device. It then no longer serves the old addresses.
         """
         return None
 
