@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import math
 
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orthograd import attach
 from orthograd.engine.dense import DensePlan, DenseRowsPlan
 from orthograd.engine.plan import Pair
 from orthograd.engine.projector import REMEMBERED, Projector
@@ -327,6 +329,17 @@ def test_of_several_plans_one_may_be_unable_to_move(monkeypatch, rows):
             assert relative_error(gradients[0], expected[0]) < 1e-6
             assert relative_error(gradients[1], expected[1]) < 1e-2
     assert len(planned) == 4  # the three that are not aligned, and the first that is
+
+
+@needs_interpreter
+def test_a_projector_with_plans_can_be_copied():
+    """With a handle on ⊥Grad, which may be an attribute of what is copied."""
+    weight = torch.nn.Parameter(torch.randn(7, 5))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    handle = attach(optimizer, engine="triton")
+    weight.grad = elsewhere(weight.detach())
+    optimizer.step()
+    assert copy.deepcopy(handle).is_attached
 
 
 @needs_interpreter

@@ -21,8 +21,9 @@ from .dense import DensePlan, DenseRowsPlan
 from .plan import Pair, Plan, Segment
 from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of, widest
 
-# Addresses of gradients repeat from step to step; this many sets are remembered, the last ones used anew.
+# Addresses of gradients repeat from step to step; this many sets are remembered.
 REMEMBERED = 8
+_ONE_THREAD = Lock()  # of all projectors: one that has a lock could not be copied
 CPU = torch.device("cpu")
 Columns = tuple[list[Tensor | None], list[Tensor], list[int]]
 """Gradients, weights, and the lengths of the segments."""
@@ -76,7 +77,6 @@ class Projector:
         self._remembered: list[Known] = []
         self._captured: list[list[Plan]] = []
         self._streams: set[int | None] = set()
-        self._lock = Lock()
         # The last segments of parameters, which are the same list in nearly every step; all in one list; and lengths.
         self._flat: tuple[Any, list[Tensor], list[int]] = None, [], []
 
@@ -114,7 +114,7 @@ class Projector:
             self._project_anew_(ready())
             return
         addresses = addresses_of(*columns())
-        with self._lock:  # until they are launched: another thread could take the plans over
+        with _ONE_THREAD:  # until they are launched: another one could take the plans over
             self._streams.add(stream_of(first.device))
             if plans := self._known(addresses) or self._moved(addresses):
                 self._run(plans)
@@ -123,7 +123,7 @@ class Projector:
         if plans and _is_repeatable(plans):
             addresses = addresses_of(*columns())  # ready() may have replaced gradients
             if addresses is not None:
-                with self._lock:
+                with _ONE_THREAD:
                     self._remember(Known(addresses, plans))
 
     def _remember(self, known: Known) -> None:
