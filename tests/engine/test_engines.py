@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -329,6 +331,29 @@ def test_of_several_plans_one_may_be_unable_to_move(monkeypatch, rows):
             assert relative_error(gradients[0], expected[0]) < 1e-6
             assert relative_error(gradients[1], expected[1]) < 1e-2
     assert len(planned) == 4  # the three that are not aligned, and the first that is
+
+
+@needs_interpreter
+def test_one_thread_at_a_time_uses_the_plans(monkeypatch):
+    """`orthogonalize_` in two threads may share a projector, and plans change when gradients have moved."""
+    from orthograd.engine import launch  # needs Triton
+
+    projector, weight = Projector(engine="triton"), torch.randn(7, 5)
+    projector.project_([[Pair(elsewhere(weight), weight)]])
+    moved, inside, most = launch.TritonPlan.moved, [], []
+
+    def slow(plan, moves, *, in_place):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.pop()
+        return moved(plan, moves, in_place=in_place)
+
+    monkeypatch.setattr(launch.TritonPlan, "moved", slow)
+    gradients = [elsewhere(weight) for _ in range(8)]
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda gradient: projector.project_([[Pair(gradient, weight)]]), gradients))
+    assert most == [1] * len(gradients)
 
 
 @needs_interpreter

@@ -18,7 +18,7 @@ from orthograd.paper.studies.advice import (
 )
 from orthograd.paper.studies.effect import Effect, recorded_effects
 from orthograd.paper.studies.method_tables import reproduced
-from orthograd.paper.studies.pooling import table1_sets
+from orthograd.paper.studies.pooled_runs import table1_sets
 from orthograd.paper.verdicts.primary import FAMILY, primary
 from orthograd.statistics import Interval, holm
 

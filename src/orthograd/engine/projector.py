@@ -23,7 +23,7 @@ from .sharded import ShardedPlan, SplitRowsPlan, has_whole_rows, local, mesh_of,
 
 # Addresses of gradients repeat from step to step; this many sets are remembered.
 REMEMBERED = 8
-_ONE_THREAD = Lock()  # of all projectors: one that has a lock could not be copied
+_LOCK = Lock()  # one for all projectors: a projector with a lock of its own could not be copied
 CPU = torch.device("cpu")
 Columns = tuple[list[Tensor | None], list[Tensor], list[int]]
 """Gradients, weights, and the lengths of the segments."""
@@ -114,7 +114,7 @@ class Projector:
             self._project_anew_(ready())
             return
         addresses = addresses_of(*columns())
-        with _ONE_THREAD:  # until they are launched: another one could take the plans over
+        with _LOCK:  # until the plans are launched: another thread could take them over
             self._streams.add(stream_of(first.device))
             if plans := self._known(addresses) or self._moved(addresses):
                 self._run(plans)
@@ -123,7 +123,7 @@ class Projector:
         if plans and _is_repeatable(plans):
             addresses = addresses_of(*columns())  # ready() may have replaced gradients
             if addresses is not None:
-                with _ONE_THREAD:
+                with _LOCK:
                     self._remember(Known(addresses, plans))
 
     def _remember(self, known: Known) -> None:

@@ -307,13 +307,13 @@ EXPERIMENTS = {
             Experiment(
                 f"batch{size}_{images}",
                 f"Batches of {size}, {images[0]},{images[1:]} images",
-                "Does ⊥Grad's effect depend on the batch size, or on a last batch of 10 images?",
+                f"Does ⊥Grad's effect depend on the batch size, or on a last batch of 10 images? Here {end}.",
                 f"resnet18_batch{size}_{images}",
                 10,
                 first_seed=100,
             )
             for size in (50, 64, 100)
-            for images in ("4800", "4810")
+            for images, end in (("4800", "there is none"), ("4810", "there is one"))
         ),
         *(
             Experiment(

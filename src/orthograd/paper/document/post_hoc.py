@@ -17,7 +17,7 @@ from ...lab.training.methods import METHODS
 from ...statistics import holm
 from ..evidence import Evidence, values_of
 from ..formats import difference_text, p_text, signed
-from ..plan import EXPERIMENTS, FOLLOWED, PAIR, Experiment
+from ..plan import EXPERIMENTS, FOLLOWED, PAIR, PAPER, SETTINGS, Experiment
 from ..verdicts.numbers import differences
 from ..verdicts.rule import LEVEL
 from .blocks import Block, Heading, Words, folded, table
@@ -112,10 +112,15 @@ def losses_part(evidence: Evidence) -> Iterator[Block]:
     yield Words(
         "Mean training loss over each tenth of the epochs: the lowest tenth, its number, the last tenth, and the ratio "
         "of the two; medians (ranges) over runs. With ⊥Grad and weight decay, the loss can rise again in long "
-        "training. A ratio near 1 with decay on convolutions only points to weight decay as the cause."
+        "training. A ratio near 1 with decay on convolutions only points to weight decay as the cause. The figure "
+        "shows the settings with the paper's batches."
     )
     experiments = {case: _first_with(*case, evidence) for case in pairs}
-    shown = {each.title: pairs[case] for case, each in experiments.items() if case[0] == each.setting}
+    shown = {
+        each.title: pairs[case]
+        for case, each in experiments.items()
+        if case[0] == each.setting and _has_batches_of_the_paper(each.setting)
+    }
     yield training_picture("training-losses", shown, ("without ⊥Grad", "with ⊥Grad"))
     rows = (
         [f"`{setting}`, {name_of(experiments[setting, methods], method)}", str(len(runs)), *_cells(runs)]
@@ -124,6 +129,12 @@ def losses_part(evidence: Evidence) -> Iterator[Block]:
     )
     header = ("records", "runs", "lowest tenth", "its number", "last tenth", "last / lowest")
     yield from folded("Training loss, lowest and last tenth", table(header, rows))
+
+
+def _has_batches_of_the_paper(setting: str) -> bool:
+    config = SETTINGS[setting]
+    is_usual = (config.batch_size, config.last_batch) == (PAPER.batch_size, PAPER.last_batch)
+    return is_usual and config.labels_per_class in (PAPER.labels_per_class, 0)
 
 
 def _have_enough_epochs(runs: Sequence[Record]) -> bool:

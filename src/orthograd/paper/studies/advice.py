@@ -25,7 +25,7 @@ from ..verdicts.statements import POINT
 from .effect import Effect, recorded_effects
 from .last_batch import SIZES
 from .method_tables import moment, reproduced
-from .pooling import SCALED, pooled, pooled_scaled, record_links
+from .pooled_runs import SCALED, pooled, pooled_scaled, record_links
 
 SMALL = POINT["ece"]
 """A difference in ECE that is too small to matter, as in the verdicts on the paper's claims."""

@@ -21,7 +21,7 @@ from ...lab.networks import resnet18
 from ...statistics.table import markdown_table
 from ..evidence import shares
 from ..grokking import page as grokking
-from . import advice, last_batch, lora, matrix_optimizers, method_tables, norms, pooling
+from . import advice, last_batch, lora, matrix_optimizers, method_tables, norms, pooled_runs
 from .method_figure import method_figure
 
 BATCH, RUNS, IMAGES_A_RUN = 64, 40, 100 * EPOCH_IMAGES
@@ -90,8 +90,8 @@ DOCUMENTS: dict[str, Sequence[Maker]] = {
     "README.md": (grokking.grokking_short, advice.advice_short, advice.table1, document.costs),
     "docs/should-i-use-it.md": (
         advice.advice,
-        pooling.table1_sets,
-        pooling.corrupted_scaled,
+        pooled_runs.table1_sets,
+        pooled_runs.corrupted_scaled,
         advice.comparisons,
     ),
     "docs/last-batch.md": (
