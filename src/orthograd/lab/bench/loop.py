@@ -1,13 +1,15 @@
 """What ⊥Grad adds to a whole training step in an ordinary loop: forward pass, loss, backward pass, optimizer.
 
-The data are random and stay on the device, so only the step is measured. Both loops train their own copy of the network
-and take turns. The networks are plain PyTorch layers, without the kernels that the lab has for its own.
+The data are random and stay on the device, so only the step is measured. The optimizers with and without ⊥Grad take
+turns on one network: two copies of it, in other places of memory, differ by several percent themselves. The networks
+are plain PyTorch layers, without the kernels that the lab has for its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
@@ -16,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from ...optimizer import attach
+from ...verification.bypass import STEPS as WATCHED_STEPS
 from ..networks.resnet import Block, ResNet, resnet18, resnet50
 from ..networks.small import cnn
 from .claim import Claim, Key, turns
@@ -183,13 +186,10 @@ def loop_cost(device: torch.device, *, quick: bool = False) -> Iterator[Claim]:
 
 
 def _cost(loop: Loop, device: torch.device, *, is_compiled: bool, rounds: int) -> Claim:
-    inputs, targets = (part.to(device) for part in loop.batch())
     makers = {"base": bases(device)[loop.optimizer], "⊥Grad": _attached(bases(device)[loop.optimizer])}
     if device.type == "cuda":
         makers[FUSED] = fused_bases()[loop.optimizer]
-    contenders = {
-        name: _steps(loop, make, (inputs, targets), device, is_compiled=is_compiled) for name, make in makers.items()
-    }
+    contenders = _contenders(loop, makers, device, is_compiled=is_compiled)
     settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     seconds = turns(contenders, rounds=rounds, settle=settle)
     step = 1000 * median(seconds["base"]) / STEPS[device.type]
@@ -211,21 +211,29 @@ def _attached(make: Make) -> Make:
     return attached
 
 
-def _steps(loop: Loop, make: Make, batch: Batch, device: torch.device, *, is_compiled: bool) -> Callable[[], None]:
+def _contenders(
+    loop: Loop, makers: dict[str, Make], device: torch.device, *, is_compiled: bool
+) -> dict[str, Callable[[], None]]:
+    """A turn of each optimizer, all of them on one network."""
     torch.manual_seed(0)
     model = loop.network().to(device).train()
-    if batch[0].ndim == 4:
+    inputs, targets = (part.to(device) for part in loop.batch())
+    if inputs.ndim == 4:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = make(list(model.parameters()))
     forward = torch.compile(model) if is_compiled else model
-    inputs, targets = batch
 
-    def run() -> None:
-        for _ in range(STEPS[device.type]):
+    def steps(optimizer: Optimizer, count: int) -> None:
+        for _ in range(count):
             optimizer.zero_grad()
             with torch.autocast(device.type, torch.bfloat16, enabled=loop.precision == "bf16"):
                 loss = cross_entropy(forward(inputs), targets)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
-    return run
+    contenders: dict[str, Callable[[], None]] = {}
+    for name, make in makers.items():
+        optimizer = make(list(model.parameters()))
+        # In its first steps ⊥Grad looks whether anyone else changes the weights, as the others do later.
+        steps(optimizer, WATCHED_STEPS)
+        contenders[name] = partial(steps, optimizer, STEPS[device.type])
+    return contenders
