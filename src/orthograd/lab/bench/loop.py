@@ -42,7 +42,7 @@ class Loop:
     optimizer: str
     precision: str = "float32"
     target: float | None = None
-    rounds: int = 21
+    rounds: int = 15
     """Turns of each contender: where the host launches kernels all the time, single turns vary by a tenth."""
 
     def key(self, *, is_compiled: bool) -> Key:
@@ -165,9 +165,9 @@ CUDA_LOOPS = (
     *(
         Loop(title, network, *batch, optimizer, "bf16", TARGET, rounds)
         for title, network, batch, rounds in (
-            ("ResNet-50", LargeImages, LARGE, 21),
-            ("ViT-S", VisionTransformer, LARGE, 21),
-            ("GPT-2 small", LanguageModel, (tokens(8, 1024), "8 × 1024 tokens"), 7),  # steady: it keeps the GPU busy
+            ("ResNet-50", LargeImages, LARGE, 15),
+            ("ViT-S", VisionTransformer, LARGE, 15),
+            ("GPT-2 small", LanguageModel, (tokens(8, 1024), "8 × 1024 tokens"), 5),  # steady: it keeps the GPU busy
         )
         for optimizer in (PAPER, "AdamW")
     ),
