@@ -115,10 +115,10 @@ SGD, LARGE, COMPILED = "SGD, momentum, weight decay", "bf16, {}, 64 images of 22
 MISSED = {
     "step, ResNet-18, SGD, momentum, weight decay",
     "fused step, ResNet-18, AdamW, in a CUDA graph",
-    *(f"training step, {network}, {LARGE.format(SGD)}" for network in ("ResNet-50", "ViT-S")),
+    f"training step, ViT-S, {LARGE.format(SGD)}",
     f"training step, ResNet-50, {LARGE.format(SGD)}{COMPILED}",
-    f"training step, ResNet-50, {LARGE.format('AdamW')}",
-    f"training step, ViT-S, {LARGE.format('AdamW')}{COMPILED}",
+    *(f"training step, {network}, {LARGE.format('AdamW')}{COMPILED}" for network in ("ResNet-50", "ViT-S")),
+    f"training step, ViT-S, {LARGE.format(SGD)}{COMPILED}",
 }
 """Bounds that a GPU missed, as the page on performance says."""
 KEPT = sorted({*RESULTS.glob("bench-*.json"), RESULTS / "distributed-step.json", RESULTS / "ray-overhead.json"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from statistics import fmean
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from orthograd.diagnosis import diagnose
 from orthograd.diagnosis.shrinkage import HARMLESS, UNDERCONFIDENT
+from orthograd.lab.jobs.bundles import read_bundle
 from orthograd.lab.networks import MODELS
 from orthograd.lab.training.layers import layer_types_of
 from orthograd.lab.training.steps import optimizer_of
@@ -179,3 +181,27 @@ def test_the_figure_has_a_row_for_each_setting_and_a_panel_for_each_part(recorde
 
 def test_the_papers_recipe_decays_to_1_over_e_in_20_000_steps():
     assert rate_of_decay(PAPER) * 20_000 == pytest.approx(1)
+
+
+def test_predictions_on_all_labels_are_checked_by_the_mean():
+    runs = {
+        method: read_bundle(RESULTS / f"reproduction/resnet18_all_labels-{method}.json")
+        for method in ("baseline", "orthograd", "limited_growth")
+    }
+    seeds = set.intersection(*({run["config"]["seed"] for run in each} for each in runs.values()))
+
+    def mean(method, metric):
+        chosen = (run for run in runs[method] if run["config"]["seed"] in seeds)
+        return fmean(run["metrics"]["clean"][metric] for run in chosen)
+
+    rows = [row for row in norms.norms_predictions(RESULTS).splitlines() if row.startswith("| All labels")]
+    gap, accuracy, ece = (row.strip("| ").split(" | ")[1:] for row in rows)
+    distance = mean("limited_growth", "max_softmax") - mean("limited_growth", "top1_accuracy") / 100
+    assert gap[0].startswith(f"{distance:+.3f} (")
+    assert gap[1].startswith("right" if distance > -0.05 else "wrong")
+    change = mean("limited_growth", "top1_accuracy") - mean("baseline", "top1_accuracy")
+    assert accuracy[0].startswith(f"{change:+.2f} (".replace("-", "−"))
+    assert accuracy[1].startswith("right" if change < 0 else "wrong")
+    assert ece[0] == f"{mean('limited_growth', 'ece'):.3f} (⊥Grad {mean('orthograd', 'ece'):.3f})"
+    remark = f", with {len(seeds)} paired seeds of the 5 registered" if len(seeds) < 5 else ""
+    assert {outcome for _, outcome in (gap, accuracy, ece)} <= {f"right{remark}", f"wrong{remark}"}

@@ -79,9 +79,9 @@ def loop_costs(results: Path) -> str:
             key, alone = claim.key, claim.others[PLAIN_STEP]
             what = f"{key.model}, {key.setting}, {key.precision}", OPTIMIZERS.get(key.optimizer, key.optimizer)
             added = f"{alone * (claim.value - 1):+.2g}".replace("-", "−")
-            fused = f"{claim.others[FUSED]:.2f}" if FUSED in claim.others else ""
+            fused = f"{claim.others[FUSED]:.3f}" if FUSED in claim.others else ""
             milliseconds = f"{alone:,.0f}" if alone >= 100 else f"{alone:.3g}"
-            ratio = f"{claim.value:.2f}" + ("" if claim.holds else f" (target ≤ {claim.target:g} missed)")
+            ratio = f"{claim.value:.3f}" + ("" if claim.holds else f" (target ≤ {claim.target:g} missed)")
             rows.append([machine, *what, milliseconds, added, ratio, fused])
     header = ["machine", "network", "optimizer", "ms a step without ⊥Grad", "ms added", "with / without", "fused class"]
     if not any(row[-1] for row in rows):

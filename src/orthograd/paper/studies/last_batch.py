@@ -253,7 +253,7 @@ def _predictions(results: Path) -> Iterator[list[str]]:
             is_right=abs(change.difference) < 0.05,
         )
         beyond_it = "; the interval reaches beyond 0.05" if max(map(abs, change.interval)) > 0.05 else ""
-        yield [prediction, measured, outcome + _fewer(change) + beyond_it]
+        yield [prediction, measured, outcome + fewer_seeds(change) + beyond_it]
     if others.keys() >= SIZES.keys():
         yield _of_sizes({size: others[title].baseline for title, size in SIZES.items()})
     yield from _on_digits(results)
@@ -283,14 +283,14 @@ def _of_sizes(changes: Mapping[int, Comparison]) -> list[str]:
     return [
         "Batches of 50, 64, 100: without a last batch of 10 images SGD's mean loss is higher, most for 100",
         "; ".join(f"{size}: {Effect.of(change).text(3)}" for size, change in changes.items()),
-        ("right" if is_right else "wrong") + _fewer(fewest),
+        ("right" if is_right else "wrong") + fewer_seeds(fewest),
     ]
 
 
-def _fewer(measured: Comparison) -> str:
+def fewer_seeds(measured: Comparison, registered: int = REGISTERED) -> str:
     """A remark if it has fewer seeds than the prediction was registered for."""
     n = measured.baseline.n
-    return f", with {n} paired seeds of the {REGISTERED} registered" if n < REGISTERED else ""
+    return f", with {n} paired seeds of the {registered} registered" if n < registered else ""
 
 
 def _nearer(results: Path) -> Iterator[list[str]]:

@@ -28,9 +28,9 @@ from ...lab.training.layers import layer_types_of
 from ...lab.training.steps import optimizer_of
 from ...statistics import Comparison, ComparisonTable
 from ...statistics.table import markdown_table
-from ..plan import FOLLOWED, PAIR
+from ..plan import EXPERIMENTS, FOLLOWED, PAIR
 from .effect import Effect
-from .last_batch import SIZES
+from .last_batch import SIZES, fewer_seeds
 from .method_tables import DECAY_ROWS, WHEN, change, moment, reproduced, titled
 from .when_it_hurts import CASES
 
@@ -196,7 +196,7 @@ def _predictions(results: Path) -> Iterator[list[str]]:
         "AdamW with SGD's decay: BatchNorm weights as predicted, to 1%", words, abs(found / expected - 1) < 0.01
     )
     usual, head, limited = (
-        _clean(results, method) for method in ("orthograd", "orthograd_head_weight", "limited_growth")
+        _clean(results, "resnet18_bf16", method) for method in ("orthograd", "orthograd_head_weight", "limited_growth")
     )
     logits, whole = head["max_logit"], usual["max_logit"]
     is_right = logits.interval.high < 0 and logits.difference <= whole.difference / 2
@@ -209,11 +209,30 @@ def _predictions(results: Path) -> Iterator[list[str]]:
     accuracy = limited["top1_accuracy"]
     is_right = abs(accuracy.difference) < 0.5
     yield _told("Limited growth: accuracy within 0.5 points of SGD's", _text(accuracy), is_right)
+    yield from _on_all_labels(
+        *(_clean(results, "resnet18_all_labels", method) for method in ("orthograd", "limited_growth"))
+    )
 
 
-def _clean(results: Path, method: str) -> ComparisonTable:
+def _on_all_labels(usual: ComparisonTable, limited: ComparisonTable) -> Iterator[list[str]]:
+    """Rows on all labels: confidence − accuracy, accuracy, and ECE."""
+    fewer = fewer_seeds(limited["ece"], EXPERIMENTS["limited_growth_all_labels"].seeds)
+    gaps = [
+        each["max_softmax"].candidate.mean - each["top1_accuracy"].candidate.mean / 100 for each in (limited, usual)
+    ]
+    words = "{:+.3f} (⊥Grad {:+.3f})".format(*gaps).replace("-", "−")
+    who = "All labels, limited growth"
+    yield _told(f"{who}: confidence − accuracy above −0.05", words, gaps[0] > -0.05, fewer)
+    accuracy = limited["top1_accuracy"]
+    yield _told(f"{who}: mean accuracy below SGD's", _text(accuracy), accuracy.difference < 0, fewer)
+    errors = [each["ece"].candidate.mean for each in (limited, usual)]
+    words = "{:.3f} (⊥Grad {:.3f})".format(*errors)
+    yield _told(f"{who}: mean ECE below ⊥Grad's", words, errors[0] < errors[1], fewer)
+
+
+def _clean(results: Path, setting: str, method: str) -> ComparisonTable:
     """SGD and a method on clean images, over the seeds that all of them have."""
-    pair = reproduced(results, "resnet18_bf16", PAIR[0], method)
+    pair = reproduced(results, setting, PAIR[0], method)
     assert pair is not None
     return pair.of_seeds(TESTED).tables["clean"]
 
@@ -222,8 +241,8 @@ def _text(row: Comparison) -> str:
     return Effect.of(row).text(2)
 
 
-def _told(prediction: str, measured: str, is_right: bool) -> list[str]:
-    return [prediction, measured, "right" if is_right else "wrong"]
+def _told(prediction: str, measured: str, is_right: bool, remark: str = "") -> list[str]:
+    return [prediction, measured, ("right" if is_right else "wrong") + remark]
 
 
 def _wrapped(text: str) -> str:
