@@ -70,9 +70,12 @@ def images_of(config: Config) -> int:
 
 
 def rates(records: Iterable[Mapping[str, Any]], measured: Iterable[Path] = MEASURED) -> Rates:
-    """Rates from records of benchmarks, completed from the clocks of finished runs."""
+    """Rates by the clocks of finished runs, completed from records of benchmarks, which leave out all but training."""
     benchmarks = {path: json.loads(path.read_text(encoding="utf-8")) for path in measured if path.is_file()}
-    return _of_benchmarks(benchmarks).completed(_of_runs(records)) if benchmarks else _of_runs(records)
+    by_runs = _of_runs(records)
+    if not benchmarks:
+        return by_runs
+    return by_runs.completed(_of_benchmarks(benchmarks)) if by_runs.images_per_second else _of_benchmarks(benchmarks)
 
 
 def _of_benchmarks(benchmarks: Mapping[Path, Mapping[str, Any]]) -> Rates:
