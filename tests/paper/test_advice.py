@@ -16,7 +16,7 @@ from orthograd.paper.studies.advice import (
     of_runs,
     recommendation,
 )
-from orthograd.paper.studies.effect import Effect, recorded_effects
+from orthograd.paper.studies.effect import RECORDED, Effect, recorded_effects
 from orthograd.paper.studies.method_tables import reproduced
 from orthograd.paper.studies.pooled_runs import table1_sets
 from orthograd.paper.verdicts.primary import FAMILY, primary
@@ -73,10 +73,10 @@ def test_a_record_of_compare_is_corrected_over_the_rows_of_the_primary_compariso
     for name in ("cnn", "cnn_batchnorm"):
         tables = json.loads((RESULTS / f"compare/digits-{name}.json").read_text())["tables"]
         effects = recorded_effects(tables)
-        assert list(effects) == [quantity for quantity in FAMILY if not quantity.startswith("shifted_after")]
+        assert list(effects) == list(FAMILY)
         p = [effect.p for effect in effects.values()]
         assert [effect.corrected_p for effect in effects.values()] == pytest.approx(holm(p))
-        for images in ("clean", "shifted", "after_temperature"):
+        for images in RECORDED.values():
             words = recommendation(of_comparison("digits", name, images).read(RESULTS))
             assert words.startswith(("try", "weigh")) == (effects[f"{images}.ece"].verdict == "better")
 

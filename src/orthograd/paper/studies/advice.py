@@ -22,7 +22,7 @@ from ..verdicts.numbers import differences, differences_of
 from ..verdicts.primary import primary
 from ..verdicts.rule import LEVEL
 from ..verdicts.statements import POINT
-from .effect import Effect, recorded_effects
+from .effect import RECORDED, Effect, recorded_effects
 from .last_batch import SIZES
 from .method_tables import moment, reproduced
 from .pooled_runs import SCALED, pooled, pooled_scaled, record_links
@@ -197,6 +197,10 @@ SOURCES = (
     of_study("digits, small plain CNN, 56 epochs (short training)", "plain CNN", 56),
     of_comparison("digits, small BatchNorm CNN, 300 epochs", "cnn_batchnorm", "clean", readme=True),
     of_comparison("digits, small BatchNorm CNN, corrupted images", "cnn_batchnorm", "shifted"),
+    *(
+        of_comparison(f"digits, {title}, corrupted images after temperature scaling", name, "shifted_after_temperature")
+        for name, title in {"cnn": "small plain CNN", "cnn_batchnorm": "small BatchNorm CNN"}.items()
+    ),
 )
 """The rows of the table, in order."""
 
@@ -239,15 +243,24 @@ def table1(results: Path) -> str:
     return markdown_table(header, rows)
 
 
+COMPARED = {
+    "clean": "clean",
+    "shifted": "corrupted",
+    "shifted-temperature-scaled": "corrupted, after temperature scaling",
+}
+
+
 def comparisons(results: Path) -> str:
     """The results of `orthograd compare` for the plain and the BatchNorm CNN on digits."""
     rows = []
     for name, title in (("cnn", "plain CNN"), ("cnn_batchnorm", "BatchNorm CNN")):
         tables = json.loads((results / f"compare/digits-{name}.json").read_text(encoding="utf-8"))["tables"]
         effects = recorded_effects(tables)
-        for images, described in {"clean": "clean", "shifted": "corrupted"}.items():
-            for metric in ("top1_accuracy", "loss", "ece"):
-                row, effect, digits = tables[images][metric], effects[f"{images}.{metric}"], CONVENTIONS[metric].digits
+        for images, described in COMPARED.items():
+            # Temperature scaling does not change accuracy.
+            for metric in ("loss", "ece") if "scaled" in images else ("top1_accuracy", "loss", "ece"):
+                row, digits = tables[images][metric], CONVENTIONS[metric].digits
+                effect = effects[f"{RECORDED[images]}.{metric}"]
                 means = [f"{row[method]['mean']:.{digits}f}" for method in ("baseline", "candidate")]
                 tested = effect.text(digits), p_text(effect.corrected_p), effect.verdict
                 rows.append([title, described, metric_title(metric), *means, *tested])

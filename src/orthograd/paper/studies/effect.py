@@ -12,7 +12,12 @@ from ..formats import interval_text
 from ..verdicts.primary import FAMILY
 from ..verdicts.rule import LEVEL
 
-RECORDED = {"clean": "clean", "shifted": "shifted", "temperature-scaled": "after_temperature"}
+RECORDED = {
+    "clean": "clean",
+    "shifted": "shifted",
+    "temperature-scaled": "after_temperature",
+    "shifted-temperature-scaled": "shifted_after_temperature",
+}
 """The tables in a record of `orthograd compare`, and the images of quantities."""
 
 
