@@ -12,6 +12,7 @@ from orthograd.paper.studies.advice import (
     advice,
     advice_short,
     advised,
+    comparisons,
     of_comparison,
     of_runs,
     recommendation,
@@ -123,6 +124,21 @@ def test_every_row_links_to_the_records_that_it_reads():
         "table1-tf32-corrupted",
         "more-seeds-bf16",
     }
+
+
+def test_new_seeds_stand_beside_the_first_ones_and_share_none_with_them():
+    first, again = (
+        json.loads((RESULTS / f"compare/digits-cnn_batchnorm{which}.json").read_text()) for which in ("", "-again")
+    )
+    assert first["config"] == again["config"]
+    assert (len(first["seeds"]), len(again["seeds"])) == (10, 20)
+    assert not {*first["seeds"]} & {*again["seeds"]}
+    rows = [row.strip("| ").split(" | ") for row in comparisons(RESULTS).splitlines()]
+    (row,) = (row for row in rows if row[:2] == ["BatchNorm CNN", "corrupted"] and row[2].startswith("ECE"))
+    for record, cell in ((first, row[4]), (again, row[6])):
+        measured = record["tables"]["shifted"]["ece"]
+        change = measured["candidate"]["mean"] - measured["baseline"]["mean"]
+        assert cell.startswith(f"{change:+.4f} (".replace("-", "−"))
 
 
 def test_an_end_near_zero_shows_its_side_and_a_difference_of_zero_has_no_sign():
