@@ -106,7 +106,7 @@ def test_a_plan_shows_what_is_done_shared_and_missing(finished, tmp_path):
     assert "clocks of finished runs" in said
     code, said = invoked("all", "--out", tmp_path / "none", "--dry-run")
     assert code == 0
-    assert "A checkout that has docs/results/training-h200.json gives better estimates" in said
+    assert "A checkout that has docs/results/reproduction gives better estimates" in said
     runs = sum(map(len, runs_in_order(named("all"), Scale()).values()))
     assert runs > 300
     assert f"{runs} runs to do. GPU time: ? for {runs} runs (not measured yet)" in said

@@ -126,19 +126,27 @@ def test_every_row_links_to_the_records_that_it_reads():
     }
 
 
-def test_new_seeds_stand_beside_the_first_ones_and_share_none_with_them():
+@pytest.mark.parametrize(("name", "title"), [("cnn", "plain CNN"), ("cnn_batchnorm", "BatchNorm CNN")])
+def test_new_seeds_stand_beside_the_first_ones_and_share_none_with_them(name, title):
     first, again = (
-        json.loads((RESULTS / f"compare/digits-cnn_batchnorm{which}.json").read_text()) for which in ("", "-again")
+        json.loads((RESULTS / f"compare/digits-{name}{which}.json").read_text()) for which in ("", "-again")
     )
     assert first["config"] == again["config"]
     assert (len(first["seeds"]), len(again["seeds"])) == (10, 20)
     assert not {*first["seeds"]} & {*again["seeds"]}
     rows = [row.strip("| ").split(" | ") for row in comparisons(RESULTS).splitlines()]
-    (row,) = (row for row in rows if row[:2] == ["BatchNorm CNN", "corrupted"] and row[2].startswith("ECE"))
-    for record, cell in ((first, row[4]), (again, row[6])):
-        measured = record["tables"]["shifted"]["ece"]
-        change = measured["candidate"]["mean"] - measured["baseline"]["mean"]
-        assert cell.startswith(f"{change:+.4f} (".replace("-", "−"))
+    scaled = "corrupted, after temperature scaling"
+    for images, table in (("corrupted", "shifted"), (scaled, "shifted-temperature-scaled")):
+        (row,) = (row for row in rows if row[:2] == [title, images] and row[2].startswith("ECE"))
+        for record, cell in ((first, row[4]), (again, row[6])):
+            assert cell.startswith(f"{change_of(record, table):+.4f} (".replace("-", "−"))
+    (advised_row,) = (row for row in advice(RESULTS).splitlines() if f"small {title}, {scaled[:9]} images after" in row)
+    assert f"| 20 | {change_of(again, 'shifted-temperature-scaled'):+.3f} (".replace("-", "−") in advised_row
+
+
+def change_of(record, table):
+    measured = record["tables"][table]["ece"]
+    return measured["candidate"]["mean"] - measured["baseline"]["mean"]
 
 
 def test_an_end_near_zero_shows_its_side_and_a_difference_of_zero_has_no_sign():

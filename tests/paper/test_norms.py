@@ -203,5 +203,6 @@ def test_predictions_on_all_labels_are_checked_by_the_mean():
     assert accuracy[0].startswith(f"{change:+.2f} (".replace("-", "−"))
     assert accuracy[1].startswith("right" if change < 0 else "wrong")
     assert ece[0] == f"{mean('limited_growth', 'ece'):.3f} (⊥Grad {mean('orthograd', 'ece'):.3f})"
+    assert ece[1].startswith("right" if mean("limited_growth", "ece") < mean("orthograd", "ece") else "wrong")
     remark = f", with {len(seeds)} paired seeds of the 5 registered" if len(seeds) < 5 else ""
     assert {outcome for _, outcome in (gap, accuracy, ece)} <= {f"right{remark}", f"wrong{remark}"}

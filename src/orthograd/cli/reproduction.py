@@ -19,7 +19,7 @@ from ..lab.jobs.jobs import ExperimentError, Failure, Grid
 from ..lab.jobs.store import Store
 from ..lab.training.config import Config
 from ..lab.training.task import check_names
-from ..paper.cost import MEASURED, Rates, rates
+from ..paper.cost import Rates, rates, trained_as
 from ..paper.document.contents import write_reproduction
 from ..paper.evidence import Evidence, minutes_of, runs_of
 from ..paper.plan import Experiment, Scale, named, runs_in_order
@@ -172,18 +172,19 @@ def print_reproduction_plan(console: Console, experiments: Sequence[Experiment],
     if evidence.records:
         spent = minutes_of(evidence.records.values())
         console.print(f"The {len(evidence.records)} finished runs took {spent:.1f} minutes.", soft_wrap=True)
-    if not MEASURED[0].is_file():
-        console.print(f"A checkout that has {MEASURED[0]} gives better estimates.", soft_wrap=True)
+    if not COMMITTED.is_dir():
+        console.print(f"A checkout that has {COMMITTED} gives better estimates.", soft_wrap=True)
     if evidence.scale.departures:
         console.print(f"Not the paper's setting: {', '.join(evidence.scale.departures)}.", soft_wrap=True)
 
 
 def speed_of(configs: Sequence[Config], evidence: Evidence) -> Rates:
-    """Rates from benchmarks and the records at hand; of networks that these lack, from a checkout's records."""
-    speed = rates(evidence.records.values())
-    if COMMITTED.is_dir() and any(speed.seconds(config) is None for config in configs):
-        return rates({**read_bundles(COMMITTED), **evidence.records}.values())
-    return speed
+    """Rates by the records at hand; if these lack a network, also by a checkout's records."""
+    records = evidence.records
+    known = {trained_as(Config.from_dict(record["config"])) for record in records.values()}
+    if COMMITTED.is_dir() and not {trained_as(config) for config in configs} <= known:
+        records = {**read_bundles(COMMITTED), **records}
+    return rates(records.values())
 
 
 def time_of(configs: Sequence[Config], speed: Rates) -> str:

@@ -1,9 +1,10 @@
-"""Whole training steps: the networks have the stated sizes, and both loops train."""
+"""Whole training steps: the networks have the stated sizes, and all optimizers train one network."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.functional import cosine_similarity
 
 from orthograd.lab.bench.loop import (
     CPU_LOOPS,
@@ -11,9 +12,12 @@ from orthograd.lab.bench.loop import (
     LanguageModel,
     LargeImages,
     VisionTransformer,
+    _attached,
+    _contenders,
     loop_cost,
     plain,
 )
+from orthograd.lab.bench.step import bases
 from orthograd.lab.networks import MODELS
 
 
@@ -58,3 +62,29 @@ def test_a_ratio_comes_with_the_time_of_the_plain_step():
 def test_every_loop_has_a_key_of_its_own(loops):
     keys = [loop.key(is_compiled=compiled) for loop in loops for compiled in (False, True)]
     assert len(set(keys)) == len(keys)
+
+
+def test_all_optimizers_train_one_network_and_no_hook_of_attach_is_left():
+    made = []
+
+    def noted(make):
+        def make_one(parameters):
+            made.append(make(parameters))
+            return made[-1]
+
+        return make_one
+
+    device, (loop, *_) = torch.device("cpu"), CPU_LOOPS
+    base = bases(device)[loop.optimizer]
+    makers = {"base": noted(base), "⊥Grad": noted(_attached(base))}
+    contenders = _contenders(loop, makers, device, is_compiled=False)
+    first, second = ([p for group in optimizer.param_groups for p in group["params"]] for optimizer in made)
+    assert all(ours is theirs for ours, theirs in zip(first, second, strict=True))
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in first)
+    for name, is_orthogonal in (("⊥Grad", True), ("base", False), ("⊥Grad", True)):
+        before = [parameter.detach().clone() for parameter in first]
+        contenders[name]()
+        cosines = [
+            abs(float(cosine_similarity(p.grad.flatten(), w.flatten(), 0))) for p, w in zip(first, before, strict=True)
+        ]
+        assert (max(cosines[::2]) < 1e-5) == is_orthogonal

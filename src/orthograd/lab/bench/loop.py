@@ -1,8 +1,8 @@
 """What ⊥Grad adds to a whole training step in an ordinary loop: forward pass, loss, backward pass, optimizer.
 
 The data are random and stay on the device, so only the step is measured. The optimizers with and without ⊥Grad take
-turns on one network: two copies of it, in other places of memory, differ by several percent themselves. The networks
-are plain PyTorch layers, without the kernels that the lab has for its own.
+turns on one network, since two copies of it, in other places of memory, may differ themselves. The networks are plain
+PyTorch layers, without the kernels that the lab has for its own.
 """
 
 from __future__ import annotations

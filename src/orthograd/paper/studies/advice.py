@@ -194,12 +194,15 @@ SOURCES = (
     ),
     of_comparison("digits, small plain CNN, 300 epochs", "cnn", "clean", readme=True),
     of_comparison("digits, small plain CNN, after temperature scaling", "cnn", "after_temperature"),
+    of_comparison("digits, small plain CNN, corrupted images", "cnn", "shifted"),
     of_study("digits, small plain CNN, 56 epochs (short training)", "plain CNN", 56),
     of_comparison("digits, small BatchNorm CNN, 300 epochs", "cnn_batchnorm", "clean", readme=True),
     of_comparison("digits, small BatchNorm CNN, corrupted images", "cnn_batchnorm", "shifted"),
     *(
         of_comparison(
-            f"digits, {title}, corrupted images after temperature scaling", f"{name}-again", "shifted_after_temperature"
+            f"digits, {title}, corrupted images after temperature scaling, seeds 10 to 29",
+            f"{name}-again",
+            "shifted_after_temperature",
         )
         for name, title in {"cnn": "small plain CNN", "cnn_batchnorm": "small BatchNorm CNN"}.items()
     ),
