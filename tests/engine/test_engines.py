@@ -339,7 +339,8 @@ def test_one_thread_at_a_time_uses_the_plans(monkeypatch):
     from orthograd.engine import launch  # needs Triton
 
     projector, weight = Projector(engine="triton"), torch.randn(7, 5)
-    projector.project_([[Pair(elsewhere(weight), weight)]])
+    first = elsewhere(weight)  # kept alive: a later gradient at its address would be a known one
+    projector.project_([[Pair(first, weight)]])
     moved, inside, most = launch.TritonPlan.moved, [], []
 
     def slow(plan, moves, *, in_place):
